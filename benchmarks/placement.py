@@ -35,10 +35,10 @@ import torch
 from torchzoo import stats
 from torchzoo.case import Mode
 from torchzoo.machine.limits import pin_this_thread, usable_cores
+from torchzoo.measure.case_rank import AutogradThread
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import SLOW, HostGate, in_this_thread, undisturbed_loop_s
 from torchzoo.measure.latency import quiet_python, step_until_steady, steps_in, timed_step_s
-from torchzoo.measure.member import AutogradThread
 from torchzoo.measure.variant import Variant
 from torchzoo.record import Block
 from torchzoo.zoo.catalog import find_models, load_model_class

@@ -65,25 +65,25 @@ def look(case: Case, spec: ModelSpec, answer: Connection) -> None:
 
 def _look(case: Case, spec: ModelSpec) -> Found:
     from torchzoo.analysis.refusals import EAGER_SHARE_LIMIT, why_unequal
+    from torchzoo.measure.case_rank import CaseRank
     from torchzoo.measure.compilation import count_compiled, require_eager, watch_compilation
-    from torchzoo.measure.member import Member
     from torchzoo.measure.passes.coverage import measure_coverage
     from torchzoo.measure.passes.flops import count_work
     from torchzoo.measure.process_group import use_device
 
-    member = Member(case, spec, use_device(case.device, 1))
-    member.load()
-    member.model_class = member.model_class.small() or member.model_class
-    member.build()
-    member.prepare()
+    own = CaseRank(case, spec, use_device(case.device, 1))
+    own.load()
+    own.model_class = own.model_class.small() or own.model_class
+    own.build()
+    own.prepare()
     watch = watch_compilation()
-    eager = member.variants["eager"]
+    eager = own.variants["eager"]
     eager.select()
     eager.step()
-    require_eager(member.model, watch)
-    member.inspect()
-    member.add_candidate()
-    candidate = member.variants["candidate"]
+    require_eager(own.model, watch)
+    own.inspect()
+    own.add_candidate()
+    candidate = own.variants["candidate"]
     candidate.select()
     for _ in range(3):
         candidate.step()

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from torchzoo.measure.member import AutogradThread
+from torchzoo.measure.case_rank import AutogradThread
 
 
 def test_a_function_runs_and_its_result_comes_back() -> None:

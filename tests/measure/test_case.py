@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 from torchzoo.case import Mode
 from torchzoo.cli import build_parser
 from torchzoo.commands.options import run_request
-from torchzoo.measure import member
+from torchzoo.measure import case_rank
+from torchzoo.measure.case_ranks import CaseRanks
 from torchzoo.measure.check import check_case as check_module
-from torchzoo.measure.gang import Gang
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
@@ -100,12 +100,12 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_device_of_any_rank_that_stays_busy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[tuple[float, bool] | None] = [(0.1, True), (3.0, False)]
-    everywhere = Gang.everywhere
+    everywhere = CaseRanks.everywhere
 
-    def of_two_ranks(gang: Gang, action: str, *arguments: Any) -> list[Any]:
-        return waits if action == "wait_for_device" else everywhere(gang, action, *arguments)
+    def of_two_ranks(ranks: CaseRanks, method: Any, *arguments: Any) -> list[Any]:
+        return waits if method.__name__ == "wait_for_device" else everywhere(ranks, method, *arguments)
 
-    monkeypatch.setattr(Gang, "everywhere", of_two_ranks)
+    monkeypatch.setattr(CaseRanks, "everywhere", of_two_ranks)
     measured = measure(tmp_path, mode=Mode.EVAL)
     assert (measured.device_wait_s, measured.device_was_busy) == (3.0, True)
     waits[:] = [(0.1, True), (0.2, True)]
@@ -116,8 +116,11 @@ def test_a_device_of_any_rank_that_stays_busy_is_said(tmp_path: Path, monkeypatc
 def test_what_a_backend_converts_before_its_first_step_counts_as_a_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def import_backend(_: object) -> None:
+        time.sleep(1.0)  # imports do not count
+
     spy(monkeypatch, "candidate_variant", lambda *_: time.sleep(0.3))
-    monkeypatch.setattr(member.Member, "import_backend", lambda _: time.sleep(1.0))  # imports do not count
+    monkeypatch.setattr(case_rank.CaseRank, "import_backend", import_backend)
     measured = measure(tmp_path, mode=Mode.EVAL, backend="torchscript")
     eager, candidate = measured.variants["eager"], measured.variants["candidate"]
     assert eager.conversion_s is None
@@ -129,7 +132,7 @@ def test_what_a_backend_converts_before_its_first_step_counts_as_a_part_of_it(
 def test_the_inspections_tensors_are_gone_when_the_candidates_memory_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inspect_step = member.inspect_step
+    inspect_step = case_rank.inspect_step
     tensors: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
@@ -139,7 +142,7 @@ def test_the_inspections_tensors_are_gone_when_the_candidates_memory_is_read(
         tensors.extend(weakref.ref(leaf) for leaf in tree_leaves(calls) if isinstance(leaf, torch.Tensor))
         return inspection
 
-    monkeypatch.setattr(member, "inspect_step", inspected)
+    monkeypatch.setattr(case_rank, "inspect_step", inspected)
     spy(monkeypatch, "measure_memory", lambda *_: alive.append(sum(tensor() is not None for tensor in tensors)))
     measure(tmp_path, backend="aot_eager")
     assert len(tensors) == 1  # the images

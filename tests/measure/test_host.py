@@ -18,9 +18,9 @@ from fake_clock import FakeClock
 
 from torchzoo import stats
 from torchzoo.machine.limits import usable_cores
+from torchzoo.measure.case_rank import AutogradThread
 from torchzoo.measure.host import LOOKS, SLOW, HostGate, in_this_thread
 from torchzoo.measure.latency import Latency, host_share, measure_latency
-from torchzoo.measure.member import AutogradThread
 from torchzoo.record import StopReason
 from torchzoo.settings import Settings
 

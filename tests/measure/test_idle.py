@@ -11,8 +11,8 @@ import time
 import pytest
 import torch
 
+from torchzoo.measure.case_rank import device_probe, wait_until_idle
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.member import device_probe, wait_until_idle
 
 
 class BusyDevice:

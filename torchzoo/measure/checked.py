@@ -11,10 +11,10 @@ import torch
 from torchzoo import backends
 from torchzoo.case import Case
 from torchzoo.machine import facts
+from torchzoo.measure.case_rank import CaseRank
+from torchzoo.measure.case_ranks import CaseRanks, Line
 from torchzoo.measure.compilation import CompilationWatch
-from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.measure_case import build_everywhere, check_results, count_parameters, with_model
-from torchzoo.measure.member import Member
 from torchzoo.measure.precision import check_precision
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.quantization import refusals_are_skips
@@ -44,11 +44,11 @@ def check_alone(
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
-    gang = Gang(Member(case, spec, device), lines)
-    gang.everywhere("load")
-    step = with_model(gang, partial(_take_a_step, gang, stages))
+    ranks = CaseRanks(CaseRank(case, spec, device), lines)
+    ranks.everywhere(CaseRank.load)
+    step = with_model(ranks, partial(_take_a_step, ranks, stages))
     watch = CompilationWatch()
-    check = check_results(gang, stages)
+    check = check_results(ranks, stages)
     stages.close()
     return Checked(
         check=check,
@@ -58,7 +58,7 @@ def check_alone(
         precision_flags=step.flags,
         threads=torch.get_num_threads(),
         device_name=facts.device_name(device),
-        put_back=gang.member.put_back,
+        put_back=ranks.own.put_back,
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,
     )
@@ -72,19 +72,19 @@ class _Step(NamedTuple):
     operator_dtypes: dict[str, int]
 
 
-def _take_a_step(gang: Gang, stages: Stages) -> _Step:
+def _take_a_step(ranks: CaseRanks, stages: Stages) -> _Step:
     """Build and prepare the model, and look at one eager step.
 
     Raises:
         NotRunnable, LabelNotReached: the step does not compute as the label says.
         NotFinite: training is not finite after it.
     """
-    flags = build_everywhere(gang, stages)
-    member = gang.member
-    case = member.case
+    flags = build_everywhere(ranks, stages)
+    own = ranks.own
+    case = own.case
     stages.enter(Stage.WARM_UP)
     with refusals_are_skips(case.precision):
-        gang.everywhere("inspect")
-    member.finite.require(1, loss_is_finite=member.inspection.result_is_finite, candidate_stepped=False)
-    check_precision(member.model, case.precision, member.spec.native_dtype, member.inspection)
-    return _Step(flags, count_parameters(member.model), member.inspection.operator_dtypes)
+        ranks.everywhere(CaseRank.inspect)
+    own.finite.require(1, loss_is_finite=own.inspection.result_is_finite, candidate_stepped=False)
+    check_precision(own.model, case.precision, own.spec.native_dtype, own.inspection)
+    return _Step(flags, count_parameters(own.model), own.inspection.operator_dtypes)

@@ -13,10 +13,11 @@ import torch
 from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.machine import facts
 from torchzoo.measure import passes
+from torchzoo.measure.case_rank import CaseRank
+from torchzoo.measure.case_ranks import CaseRanks, Line
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import require_eager, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, loss_scale, why_not_measured
-from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.latency import (
@@ -28,7 +29,6 @@ from torchzoo.measure.latency import (
     step_until_steady,
     steps_in,
 )
-from torchzoo.measure.member import Member
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
@@ -83,13 +83,13 @@ def measure_case(
     device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
     checks = Pass.CHECK in settings.passes
-    gang = Gang(Member(case, spec, device, gate=gate, keeps_start=checks and has_code_to_check(case)), lines)
-    gang.everywhere("load")
+    ranks = CaseRanks(CaseRank(case, spec, device, gate=gate, keeps_start=checks and has_code_to_check(case)), lines)
+    ranks.everywhere(CaseRank.load)
 
     def whole(measured: Measured) -> Measured:
         return msgspec.structs.replace(
             measured,
-            put_back=gang.member.put_back,
+            put_back=ranks.own.put_back,
             stage_seconds=stages.seconds,
             stage_cpu_seconds=stages.cpu_seconds,
         )
@@ -98,19 +98,19 @@ def measure_case(
         keep(whole(measured))
 
     def with_its_model() -> tuple[Measured, TimedRuns | None]:
-        measured = _measure_model(gang, case, spec, device, settings, stages, window, keep_whole)
+        measured = _measure_model(ranks, case, spec, device, settings, stages, window, keep_whole)
         if checks:
             keep_whole(measured)
-        return measured, passes.timed_runs_of(gang.member) if checks and has_code_to_check(case) else None
+        return measured, passes.timed_runs_of(ranks.own) if checks and has_code_to_check(case) else None
 
-    measured, timed = with_model(gang, with_its_model)
+    measured, timed = with_model(ranks, with_its_model)
     if checks:
-        measured = msgspec.structs.replace(measured, check=check_results(gang, stages, timed=timed))
+        measured = msgspec.structs.replace(measured, check=check_results(ranks, stages, timed=timed))
     stages.close()
     return whole(measured)
 
 
-def with_model(gang: Gang, action: Callable[[], _Found]) -> _Found:
+def with_model(ranks: CaseRanks, action: Callable[[], _Found]) -> _Found:
     """What `action` finds with the model that it builds. The model is given up then.
 
     Raises:
@@ -121,12 +121,12 @@ def with_model(gang: Gang, action: Callable[[], _Found]) -> _Found:
         found = action()
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
-    gang.everywhere("release")
+    ranks.everywhere(CaseRank.release)
     if not_finite is not None:
-        member = gang.member
-        free_memory(member.device)
-        build = partial(prepared_model, member.model_class, member.case, member.device)
-        raise why_not_measured(not_finite, member.case, build)
+        own = ranks.own
+        free_memory(own.device)
+        build = partial(prepared_model, own.model_class, own.case, own.device)
+        raise why_not_measured(not_finite, own.case, build)
     return found
 
 
@@ -135,23 +135,23 @@ def has_code_to_check(case: Case) -> bool:
     return case.backend != EAGER and case.world == 1
 
 
-def check_results(gang: Gang, stages: Stages, *, timed: TimedRuns | None = None) -> Check:
+def check_results(ranks: CaseRanks, stages: Stages, *, timed: TimedRuns | None = None) -> Check:
     """The check, which builds models of its own: the one before is gone.
 
     `timed` is what the code computes that the case has timed, if it has.
     """
-    member = gang.member
-    free_memory(member.device)
-    if gang.size > 1:
+    own = ranks.own
+    free_memory(own.device)
+    if ranks.size > 1:
         stages.enter(Stage.CHECK)
-        return passes.check_ranks_of(gang, member.case)
+        return passes.check_ranks_of(ranks, own.case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(member.case, member.spec, member.model_class, member.device, timed)
+    return passes.check_of(own.case, own.spec, own.model_class, own.device, timed)
 
 
 def _measure_model(
-    gang: Gang,
+    ranks: CaseRanks,
     case: Case,
     spec: ModelSpec,
     device: torch.device,
@@ -167,23 +167,23 @@ def _measure_model(
     Raises:
         NotFinite: training is not finite after a variant's warm-up, or after the timing.
     """
-    flags = build_everywhere(gang, stages)
-    member = gang.member
-    model, finite = member.model, member.finite
+    flags = build_everywhere(ranks, stages)
+    own = ranks.own
+    model, finite = own.model, own.finite
 
     stages.enter(Stage.WARM_UP)
-    clock, gate = gang.clock(DeviceClock(device)), gang.gate()
-    patient = gang.clock(PatientClock(device))
+    clock, gate = ranks.clock(DeviceClock(device)), ranks.gate()
+    patient = ranks.clock(PatientClock(device))
     watch_of_eager = watch_compilation()
     with refusals_are_skips(case.precision):
-        eager = warmed_up(gang, EAGER_VARIANT, patient, settings)
+        eager = warmed_up(ranks, EAGER_VARIANT, patient, settings)
     require_eager(model, watch_of_eager)
     warm = eager.warm
     finite.require(
         eager.steps, loss_is_finite=warm.result_is_finite, candidate_stepped=False, makes_updates=warm.makes_updates
     )
-    gang.everywhere("inspect")
-    inspection = member.inspection
+    ranks.everywhere(CaseRank.inspect)
+    inspection = own.inspection
     eager.steps += 1
     check_precision(model, case.precision, spec.native_dtype, inspection)
     runs = [eager]
@@ -191,22 +191,22 @@ def _measure_model(
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
         watch = watch_compilation()
-        gang.everywhere("import_backend")
-        make = partial(gang.everywhere, "add_candidate")
-        runs.append(warmed_up(gang, CANDIDATE_VARIANT, patient, settings, make=make, watch=watch))
+        ranks.everywhere(CaseRank.import_backend)
+        make = partial(ranks.everywhere, CaseRank.add_candidate)
+        runs.append(warmed_up(ranks, CANDIDATE_VARIANT, patient, settings, make=make, watch=watch))
         steps = sum(run.steps for run in runs)
         warm = runs[1].warm
         finite.require(
             steps, loss_is_finite=warm.result_is_finite, candidate_stepped=True, makes_updates=warm.makes_updates
         )
 
-    with gang.quiet():
+    with ranks.quiet():
         stages.enter(Stage.WAIT)
         window()
         stages.enter(Stage.MEASURE)
-        gang.everywhere("forget_steps")
-        timing = _time_in_turns(gang, runs, clock, gate, settings)
-        rank_steps_s = gang.everywhere("step_medians_s")
+        ranks.everywhere(CaseRank.forget_steps)
+        timing = _time_in_turns(ranks, runs, clock, gate, settings)
+        rank_steps_s = ranks.everywhere(CaseRank.step_medians_s)
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
             run.back_to_back = measure_throughput(run.variant, clock, gate, timing.latency.blocks, slowest_s)
@@ -214,32 +214,32 @@ def _measure_model(
             _require_finite(finite, model, runs, timing.latency)
         for run in runs:
             run.count_late_graphs(settings)
-        figures = partial(_figures, gang, runs, timing, gate, flags, rank_steps_s, settings)
+        figures = partial(_figures, ranks, runs, timing, gate, flags, rank_steps_s, settings)
         keep(figures())
-        gang.everywhere("release_core")  # a thread that a pass starts would keep to it, too
+        ranks.everywhere(CaseRank.release_core)  # a thread that a pass starts would keep to it, too
         for run in runs:
-            run.energy = passes.energy_of(run.variant, settings, gang.devices(), clock, run.step_s)
+            run.energy = passes.energy_of(run.variant, settings, ranks.devices(), clock, run.step_s)
         for run in runs:
             run.breakdown = passes.breakdown_of(run.variant, case, settings, device, clock, run.step_s)
             run.device_work = passes.device_work_of(run.variant, device, clock)
             run.operator_shapes = passes.operator_shapes_of(run.variant, settings, device, clock, run.step_s)
         for run in runs:
-            run.communication = passes.communication_of(gang, run.variant, run.step_s)
+            run.communication = passes.communication_of(ranks, run.variant, run.step_s)
     for run in runs:
         run.count_late_graphs(settings)
 
     stages.enter(Stage.EXAMINE)
     for run in runs:
         run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
-        run.coverage = passes.coverage_of(case, eager.variant, run.variant, member.variants[run.variant.name].modules)
+        run.coverage = passes.coverage_of(case, eager.variant, run.variant, own.variants[run.variant.name].modules)
     eager.variant.select()
     flops, api = passes.flops_and_api_of(eager.variant.step, settings)
-    captured = passes.captured_work_of(gang, model, settings)
+    captured = passes.captured_work_of(ranks, model, settings)
     return msgspec.structs.replace(figures(), flops=flops, candidate_flops=captured, api=api)
 
 
 def _figures(
-    gang: Gang,
+    ranks: CaseRanks,
     runs: Sequence[VariantRun],
     timing: _Timing,
     gate: HostGate,
@@ -248,8 +248,8 @@ def _figures(
     settings: Settings,
 ) -> Measured:
     """All that was measured so far. A check that is asked for is not made yet."""
-    member = gang.member
-    case, model = member.case, member.model
+    own = ranks.own
+    case, model = own.case, own.model
     return Measured(
         blocks=timing.latency.blocks,
         stop_reason=timing.latency.stop_reason,
@@ -258,12 +258,12 @@ def _figures(
         sample_unit=model.sample_unit,
         bytes_read_per_step=None if case.parallel is Parallel.TP else model.bytes_read_per_step,  # a rank reads a part
         parameters=count_parameters(model),
-        operator_dtypes=member.inspection.operator_dtypes,
+        operator_dtypes=own.inspection.operator_dtypes,
         precision_flags=flags,
-        unequal_work=next((rule.reason for rule in member.spec.unequal_work if rule.matches(case)), ""),
-        host_syncs=member.spec.syncs.get(case.mode) if member.device.type != "cpu" else None,  # the CPU is its own host
+        unequal_work=next((rule.reason for rule in own.spec.unequal_work if rule.matches(case)), ""),
+        host_syncs=own.spec.syncs.get(case.mode) if own.device.type != "cpu" else None,  # the CPU is its own host
         threads=torch.get_num_threads(),
-        device_name=facts.device_name(member.device),
+        device_name=facts.device_name(own.device),
         device_state_before=timing.states_before[0],
         device_state_after=timing.states_after[0],
         device_wait_s=timing.device_wait_s,
@@ -272,7 +272,7 @@ def _figures(
         host=HostWatch(
             undisturbed_s=gate.undisturbed_s,
             fast_cores=gate.fast_cores,
-            one_core=member.gate.one_core and bool(gate.fast_cores),
+            one_core=own.gate.one_core and bool(gate.fast_cores),
             looks_s=tuple(round(look_s, 7) for look_s in gate.looks_s),
             matters=gate.matters,
             waited_s=gate.waited_s,
@@ -289,21 +289,20 @@ def _figures(
             )
             for rank, step_s in enumerate(rank_steps_s)
         )
-        if gang.size > 1
+        if ranks.size > 1
         else (),
         check=Check(status=CheckStatus.NOT_REACHED) if Pass.CHECK in settings.passes else None,
     )
 
 
-def build_everywhere(gang: Gang, stages: Stages) -> dict[str, str]:
+def build_everywhere(ranks: CaseRanks, stages: Stages) -> dict[str, str]:
     """Build and prepare the model in all ranks. Returns PyTorch's flags of precision as they are then."""
     stages.enter(Stage.BUILD)
-    if gang.size > 1:
-        gang.meet()
-    gang.everywhere("build")
+    if ranks.size > 1:
+        ranks.meet()
+    ranks.everywhere(CaseRank.build)
     stages.enter(Stage.PREPARE)
-    flags: dict[str, str] = gang.everywhere("prepare")[0]
-    return flags
+    return ranks.everywhere(CaseRank.prepare)[0]
 
 
 def count_parameters(model: Model) -> int:
@@ -361,22 +360,22 @@ def _host_shares(runs: Sequence[VariantRun], clock: DeviceClock) -> Iterator[flo
 
 
 def _time_in_turns(
-    gang: Gang, runs: Sequence[VariantRun], clock: DeviceClock, gate: HostGate, settings: Settings
+    ranks: CaseRanks, runs: Sequence[VariantRun], clock: DeviceClock, gate: HostGate, settings: Settings
 ) -> _Timing:
     """Wait until the devices are idle and the host is fast, step until steps are steady, and time blocks in turns."""
-    waits: list[tuple[float, bool]] = [found for found in gang.everywhere("wait_for_device") if found is not None]
+    waits = [found for found in ranks.everywhere(CaseRank.wait_for_device) if found is not None]
     if clock.is_asynchronous:
         gate.matters = max(_host_shares(runs, clock)) > MATTERS
     gate.wait()
     for run in runs:  # after the wait, which moves all threads to other cores
         steps, run.step_s = step_until_steady(run.variant, clock)
         run.steps += steps
-    states_before, host_before_s = gang.everywhere("device_state"), facts.host_loop_s()
+    states_before, host_before_s = ranks.everywhere(CaseRank.device_state), facts.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]
-    collect = partial(gang.everywhere, "collect")
+    collect = partial(ranks.everywhere, CaseRank.collect)
     latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block, collect=collect)
-    states_after, host_after_s = gang.everywhere("device_state"), facts.host_loop_s()
+    states_after, host_after_s = ranks.everywhere(CaseRank.device_state), facts.host_loop_s()
     return _Timing(
         latency=latency,
         device_wait_s=max((wait_s for wait_s, _ in waits), default=None),

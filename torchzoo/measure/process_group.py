@@ -16,7 +16,7 @@ PATIENCE = timedelta(hours=12)
 
 
 class Participant:
-    """One rank. `torchzoo.measure.gang` calls the methods of all ranks at the same time.
+    """One rank. `torchzoo.measure.case_ranks` calls the methods of all ranks at the same time.
 
     Args:
         device: this rank's own.

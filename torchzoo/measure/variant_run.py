@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from torchzoo.measure.case_rank import CaseRank
+from torchzoo.measure.case_ranks import CaseRanks
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, packaged
 from torchzoo.measure.finite import loss_scale
-from torchzoo.measure.gang import Gang
 from torchzoo.measure.memory import watch_device_peak
 from torchzoo.measure.passes.breakdown import DeviceWork
 from torchzoo.measure.passes.communication import Communication, collectives
@@ -82,7 +83,7 @@ class VariantRun:
 
 
 def warmed_up(
-    gang: Gang,
+    ranks: CaseRanks,
     name: str,
     clock: DeviceClock,
     settings: Settings,
@@ -95,13 +96,13 @@ def warmed_up(
     A candidate has a `watch`, and `make` makes it: what a backend traces, exports or compiles before the first step
     counts as a part of that step.
     """
-    peak, graphs = watch_device_peak(gang.member.device), (lambda: 0) if watch is None else watch.graphs
+    peak, graphs = watch_device_peak(ranks.own.device), (lambda: 0) if watch is None else watch.graphs
     began_ns, cpu_before_s = clock.now_ns(), cpu_time_s()
     if make is not None:
         make()
     made_s, made_cpu_s = (clock.now_ns() - began_ns) / 1e9, cpu_time_s() - cpu_before_s
-    variant = gang.variant(name)
-    warm = warm_up(variant, clock, settings, graphs, peak, partial(loss_scale, gang.member.model))
+    variant = ranks.variant(name)
+    warm = warm_up(variant, clock, settings, graphs, peak, partial(loss_scale, ranks.own.model))
     if make is not None:
         warm = replace(
             warm, first_step_s=warm.first_step_s + made_s, first_step_cpu_s=warm.first_step_cpu_s + made_cpu_s
@@ -109,10 +110,10 @@ def warmed_up(
     compilation = None
     if watch is not None:
         compilation = packaged(variant.packages, settings.cache) or count_compiled(
-            watch, gang.member.case, settings.cache
+            watch, ranks.own.case, settings.cache
         )
     steps = memory_steps(settings, warm)
-    memories = gang.everywhere("memory", name, steps)
+    memories = ranks.everywhere(CaseRank.memory, name, steps)
     return VariantRun(
         variant=variant,
         warm=warm,

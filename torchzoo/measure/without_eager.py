@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torchzoo import backends
 from torchzoo.case import Case
+from torchzoo.measure.case_rank import CaseRank
 from torchzoo.measure.clock import PatientClock
 from torchzoo.measure.compilation import count_compiled, watch_compilation
-from torchzoo.measure.member import Member
 from torchzoo.measure.memory import measure_memory, watch_device_peak
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.variant import candidate_variant
@@ -35,11 +35,11 @@ def measure_alone(case: Case, spec: ModelSpec, device_name: str, settings: Setti
         LabelNotReached, NotRunnable: as for a candidate that is timed.
     """
     device = use_device(device_name, settings.threads)
-    member = Member(case, spec, device)
-    member.load()
-    member.build()
-    member.prepare()
-    model, watch = member.model, watch_compilation()
+    own = CaseRank(case, spec, device)
+    own.load()
+    own.build()
+    own.prepare()
+    model, watch = own.model, watch_compilation()
     variant = candidate_variant(model, model.measured_step, case, dict.fromkeys(model.networks()))
     warm = warm_up(variant, PatientClock(device), settings, watch.graphs, watch_device_peak(device))
     count_compiled(watch, case, settings.cache)

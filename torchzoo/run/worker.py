@@ -56,7 +56,8 @@ COMPILE_THREADS_VARIABLE = "TORCHINDUCTOR_COMPILE_THREADS"
 FLIGHT_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 COLLECTIVES_RECORDED = 10
 
-#: The message that opens a worker's measuring window, lets it begin its check, or ends a gang's wait after its window.
+#: The message that opens a worker's measuring window, lets it begin its check, or ends the wait of a case with several
+#: ranks after its window.
 GO = "go"
 
 
@@ -97,7 +98,7 @@ def work(request: Request, connection: Connection) -> None:
             tracing.close()  # a check compiles once more
         messages.send(connection, messages.encode(new))
         if (new is Stage.EXAMINE and ranks) or new is Stage.HOLD:
-            go.acquire()  # other gangs are measured on these devices; or others use the memory
+            go.acquire()  # other cases with several ranks are measured on these devices; or others use the memory
 
     tracing, alone = contextlib.ExitStack(), None
     if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:
@@ -168,13 +169,13 @@ def _fork_ranks(request: Request, connection: Connection) -> list[Rank]:
 
 def _follow(request: Request, number: int, device: str, line: Connection) -> None:
     """What a rank other than the first does."""
-    from torchzoo.measure.gang import Line, follow
-    from torchzoo.measure.member import new_member
+    from torchzoo.measure.case_rank import new_rank
+    from torchzoo.measure.case_ranks import Line, follow
 
     _limit_compile_processes(request)
     _start_trace(request, number)
-    member = new_member(request.case, request.spec, device, _threads(request, number), number, _gate(request, number))
-    follow(member, Line(line))
+    rank = new_rank(request.case, request.spec, device, _threads(request, number), number, _gate(request, number))
+    follow(rank, Line(line))
 
 
 def _start_trace(request: Request, rank: int = 0) -> Callable[[], None]:
@@ -217,7 +218,7 @@ def _gate(request: Request, rank: int = 0) -> HostGate:
 
 
 def _limit_compile_processes(request: Request) -> None:
-    """Let inductor use this worker's part of the cores. The ranks of a gang have more: few gangs prepare at once.
+    """Let inductor use this worker's part of the cores. Several ranks have more: few such cases prepare at once.
 
     Where the user has set inductor's own variable, that holds.
     """
@@ -238,8 +239,8 @@ def _measure(
     ranks: Sequence[Rank] = (),
     keep: Callable[[Measured], object] = lambda _: None,
 ) -> Measured | Checked:
+    from torchzoo.measure.case_ranks import Line
     from torchzoo.measure.checked import check_alone
-    from torchzoo.measure.gang import Line
     from torchzoo.measure.measure_case import measure_case
 
     _limit_compile_processes(request)

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from examples import CASE, SPEC
 from torchzoo.case import Backend, Case, Mode
+from torchzoo.measure.case_rank import CaseRank
 from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.runs import timed_runs
-from torchzoo.measure.member import Member
 from torchzoo.model import Model
 from torchzoo.model.tasks import Batch, SupervisedModel
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Check
@@ -134,16 +134,16 @@ def timed_and_checked(model_class: type[Model], mode: Mode, name: str, **changes
     case: Case = msgspec.structs.replace(
         CASE, mode=mode, backend=Backend(name, option or None), batch_size=8, **changes
     )
-    member = Member(case, SPEC, CPU, keeps_start=True)
-    member.model_class = model_class
-    member.build()
-    member.prepare()
-    member.inspect()
-    member.add_candidate()
-    for variant in (member.variants[CANDIDATE_VARIANT], member.variants[EAGER_VARIANT]):
+    own = CaseRank(case, SPEC, CPU, keeps_start=True)
+    own.model_class = model_class
+    own.build()
+    own.prepare()
+    own.inspect()
+    own.add_candidate()
+    for variant in (own.variants[CANDIDATE_VARIANT], own.variants[EAGER_VARIANT]):
         variant.select()
         variant.step()
         variant.step()
-    timed = timed_runs(member)
-    member.release()
+    timed = timed_runs(own)
+    own.release()
     return check_case(case, SPEC, model_class, CPU, timed=timed)

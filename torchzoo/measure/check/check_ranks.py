@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from torchzoo.case import EAGER, Case, Mode, Parallel, ResultKind
+from torchzoo.measure.case_rank import CaseRank
+from torchzoo.measure.case_ranks import CaseRanks
 from torchzoo.measure.check.randomness import (
     compiled_draws_as_eager,
     generator_states,
@@ -25,8 +27,6 @@ from torchzoo.measure.check.randomness import (
     without_dropout,
 )
 from torchzoo.measure.check.tolerances import coarsest_precision, tolerance_of
-from torchzoo.measure.gang import Gang
-from torchzoo.measure.member import Member
 from torchzoo.model import gradient_norm
 from torchzoo.model.tensors import stored_numbers, tensors_in
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Check, CheckStatus
@@ -48,17 +48,17 @@ PARTS = {
 }
 
 
-def check_ranks(gang: Gang, case: Case) -> Check:
+def check_ranks(ranks: CaseRanks, case: Case) -> Check:
     """Compare losses and norms of gradients of all ranks with the reference. The measured models are given up."""
-    member = gang.member
-    precision = coarsest_precision(case.precision, member.spec.native_dtype, member.device)
-    gang.everywhere("forget")
-    reference = gang.everywhere("values", "reference", STEPS)
+    own = ranks.own
+    precision = coarsest_precision(case.precision, own.spec.native_dtype, own.device)
+    ranks.everywhere(CaseRank.forget)
+    reference = ranks.everywhere(CaseRank.values, "reference", STEPS)
     kinds = [EAGER_VARIANT] if case.backend == EAGER else [EAGER_VARIANT, CANDIDATE_VARIANT]
     is_correct = True
     told = []
     for kind in kinds:
-        found = gang.everywhere("values", kind, STEPS)
+        found = ranks.everywhere(CaseRank.values, kind, STEPS)
         for name, part, result in PARTS[case.mode is Mode.TRAIN]:
             ours, theirs = ([value for rank in ranks for value in rank[part]] for ranks in (found, reference))
             difference, allowed = largest_difference(ours, theirs), tolerance_of(result, precision)
@@ -78,55 +78,55 @@ def largest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return max((one if one == one else float("inf")) for one in differences)
 
 
-def first_values(member: Member, kind: str, steps: int) -> list[float]:
+def first_values(own: CaseRank, kind: str, steps: int) -> list[float]:
     """What one rank finds in the first steps of a new model: the loss and the norm of the gradients, or the outputs'.
 
     (An optimizer such as Adam hides a factor that all gradients have, so losses alone say too little.)
 
     `kind` is `reference`, `eager` or `candidate`. All ranks call it at the same time.
     """
-    case = member.case
+    case = own.case
     is_candidate = kind == CANDIDATE_VARIANT
     draws_random = True
     if is_candidate:
-        _build(member)
-        member.prepare()
-        before = generator_states(member.device)
-        member.inspect()
-        draws_random = has_drawn(before, member.device)
-        calls = member.inspection
-    _build(member)
-    mesh = member.mesh
+        _build(own)
+        own.prepare()
+        before = generator_states(own.device)
+        own.inspect()
+        draws_random = has_drawn(before, own.device)
+        calls = own.inspection
+    _build(own)
+    mesh = own.mesh
     if kind == "reference":
-        member.mesh = None
+        own.mesh = None
         if case.parallel is not Parallel.TP:
-            member.model.before_update = average_gradients
+            own.model.before_update = average_gradients
     try:
-        member.prepare()
+        own.prepare()
     finally:
-        member.mesh = mesh
+        own.mesh = mesh
     found = []
     with compiled_draws_as_eager(if_draws=draws_random):
         if is_candidate:
-            member.inspection = calls
-            member.add_candidate()
-        variant = member.variants[CANDIDATE_VARIANT if is_candidate else EAGER_VARIANT]
+            own.inspection = calls
+            own.add_candidate()
+        variant = own.variants[CANDIDATE_VARIANT if is_candidate else EAGER_VARIANT]
         variant.select()
         for index in range(steps):
-            seed_everything(case.seed + steps * member.model.shard + index)
+            seed_everything(case.seed + steps * own.model.shard + index)
             found += numbers_of(variant.step())
             if case.mode is Mode.TRAIN:
-                networks = member.model.networks().values()
+                networks = own.model.networks().values()
                 found.append(float(gradient_norm(p for network in networks for p in network.parameters())))
-    member.forget()
+    own.forget()
     return found
 
 
-def _build(member: Member) -> None:
-    member.build()
-    without_dropout(member.model)
-    if member.model.scaler is not None:
-        member.model.scaler = torch.amp.GradScaler(member.device.type, init_scale=LOSS_SCALE)
+def _build(own: CaseRank) -> None:
+    own.build()
+    without_dropout(own.model)
+    if own.model.scaler is not None:
+        own.model.scaler = torch.amp.GradScaler(own.device.type, init_scale=LOSS_SCALE)
 
 
 def numbers_of(result: Any) -> list[float]:

@@ -82,7 +82,7 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from torchzoo.measure.member import Member
+    from torchzoo.measure.case_rank import CaseRank
 
 
 from torch.nn import functional as F
@@ -265,19 +265,19 @@ class TimedRuns:
     why_not: str = ""  # why there are none
 
 
-def timed_runs(member: Member) -> TimedRuns:
+def timed_runs(own: CaseRank) -> TimedRuns:
     """Put the measured model back to its start, and take the steps that are compared."""
-    if not isinstance(member.start, StartState):
-        return TimedRuns(why_not=str(member.start))
+    if not isinstance(own.start, StartState):
+        return TimedRuns(why_not=str(own.start))
     runs = Runs(
-        case=member.case,
-        spec=member.spec,
-        model_class=member.model_class,
-        device=member.device,
+        case=own.case,
+        spec=own.spec,
+        model_class=own.model_class,
+        device=own.device,
         was_timed=True,
     )
     try:
-        return runs.of_measured(member.model, member.variants, member.start)
+        return runs.of_measured(own.model, own.variants, own.start)
     except (CanNotRestore, CanNotCompare) as reason:
         return TimedRuns(why_not=str(reason))
     except torch.OutOfMemoryError:

@@ -14,7 +14,7 @@ After the window, while other cases may run:
 - the check, last: first of the code that was timed, on the measured model, then on models of its own.
 
 To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/settings.py` (its option of `torchzoo
-run` is made from it, with a help text in `torchzoo/commands/run_options.py`), a field in `torchzoo/record.py`, a call
+run` is made from it, with a help text in `torchzoo/commands/options.py`), a field in `torchzoo/record.py`, a call
 in `torchzoo/measure/measure_case.py`, and its lines in `torchzoo/report/one_case.py`.
 
 `measured_peaks` is not of a case: it measures a device.
@@ -42,9 +42,9 @@ from torchzoo.settings import Pass, Settings
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
+    from torchzoo.measure.case_rank import CaseRank
+    from torchzoo.measure.case_ranks import CaseRanks
     from torchzoo.measure.check.runs import TimedRuns
-    from torchzoo.measure.gang import Gang
-    from torchzoo.measure.member import Member
     from torchzoo.measure.passes.breakdown import DeviceWork
     from torchzoo.measure.passes.communication import Communication
 
@@ -94,13 +94,14 @@ def device_work_of(variant: Variant, device: torch.device, clock: DeviceClock) -
     return measure_device_work(variant.step, clock, device)
 
 
-def communication_of(gang: Gang, variant: Variant, step_s: float) -> list[Communication]:
+def communication_of(ranks: CaseRanks, variant: Variant, step_s: float) -> list[Communication]:
     """What each rank does in its collectives; nothing where there is one rank, or the profiler can't tell."""
-    if gang.size == 1:
+    if ranks.size == 1:
         return []
+    from torchzoo.measure.case_rank import CaseRank
     from torchzoo.measure.passes.communication import steps_that_fit
 
-    found: list[Communication | None] = gang.everywhere("communication", variant.name, steps_that_fit(step_s))
+    found = ranks.everywhere(CaseRank.communication, variant.name, steps_that_fit(step_s))
     return [one for one in found if one is not None]
 
 
@@ -121,10 +122,10 @@ def counts_work(settings: Settings) -> bool:
     return bool({Pass.FLOPS, Pass.CHECK} & set(settings.passes))
 
 
-def captured_work_of(gang: Gang, model: Model, settings: Settings) -> Flops | None:
+def captured_work_of(ranks: CaseRanks, model: Model, settings: Settings) -> Flops | None:
     """The work of the graphs that Dynamo captures for the case's backend; None where it was not asked for."""
-    case = gang.member.case
-    if not counts_work(settings) or gang.size > 1 or not backends.info(case.backend.name).uses_dynamo:
+    case = ranks.own.case
+    if not counts_work(settings) or ranks.size > 1 or not backends.info(case.backend.name).uses_dynamo:
         return None
     from torchzoo.measure.passes.flops import count_captured_work
 
@@ -154,11 +155,11 @@ def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops
     return flops, api
 
 
-def timed_runs_of(member: Member) -> TimedRuns:
+def timed_runs_of(own: CaseRank) -> TimedRuns:
     """What the code that was timed computes, from the model's state before its first step. The model is still there."""
     from torchzoo.measure.check.runs import timed_runs
 
-    return timed_runs(member)
+    return timed_runs(own)
 
 
 def check_of(
@@ -174,11 +175,11 @@ def check_of(
     return check_case(case, spec, model_class, device, timed=timed)
 
 
-def check_ranks_of(gang: Gang, case: Case) -> Check:
+def check_ranks_of(ranks: CaseRanks, case: Case) -> Check:
     """Whether ranks compute what one device computes."""
     from torchzoo.measure.check.check_ranks import check_ranks
 
-    return check_ranks(gang, case)
+    return check_ranks(ranks, case)
 
 
 def _trace_path(trace_dir: str | None, case: Case, variant: Variant) -> Path | None:

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import torch
 
+from torchzoo.measure.case_rank import CaseRank
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import WAIT_S, HostGate
-from torchzoo.measure.member import Member
 from torchzoo.measure.process_group import Participant
 from torchzoo.measure.variant import Variant
 
@@ -54,7 +54,12 @@ class Line:
         return self._connection.recv_bytes()
 
 
-class Ranks:
+P = ParamSpec("P")
+OwnT = TypeVar("OwnT", bound=Participant)
+FoundT = TypeVar("FoundT")
+
+
+class Ranks(Generic[OwnT]):
     """All ranks, as rank 0 sees them.
 
     Args:
@@ -62,8 +67,8 @@ class Ranks:
         lines: to the other ranks, in their order.
     """
 
-    def __init__(self, own: Participant, lines: Sequence[Line] = ()) -> None:
-        self._own = own
+    def __init__(self, own: OwnT, lines: Sequence[Line] = ()) -> None:
+        self.own = own
         self._lines = lines
 
     @property
@@ -71,21 +76,23 @@ class Ranks:
         return 1 + len(self._lines)
 
     def devices(self) -> list[torch.device]:
-        """Of all ranks."""
-        return [torch.device(name) for name in self.everywhere("device_name")]
+        """Return the devices of all ranks."""
+        return [torch.device(name) for name in self.everywhere(Participant.device_name)]
 
-    def everywhere(self, action: str, *arguments: Any) -> list[Any]:
-        """Call a method in all ranks at the same time. Returns what it returned, in the order of ranks."""
-        self.tell(_CALL + pickle.dumps((action, arguments)))
-        own = getattr(self._own, action)(*arguments)
+    def everywhere(
+        self, method: Callable[Concatenate[OwnT, P], FoundT], *arguments: P.args, **named: P.kwargs
+    ) -> list[FoundT]:
+        """Call a method in all ranks at the same time, and return what it returned, in the order of ranks."""
+        self.tell(_CALL + pickle.dumps((method.__name__, arguments, named)))
+        own = getattr(self.own, method.__name__)(*arguments, **named)
         return [own, *(pickle.loads(answer) for answer in self.answers())]  # noqa: S301  of our own process
 
     def meet(self) -> None:
         """Let all ranks join one process group."""
-        port = self._own.meet()
-        self.tell(_CALL + pickle.dumps(("meet", (port,))))
+        port = self.own.meet()
+        self.tell(_CALL + pickle.dumps(("meet", (port,), {})))
         self.answers()
-        self.everywhere("join")
+        self.everywhere(Participant.join)
 
     def tell(self, message: bytes) -> None:
         for line in self._lines:
@@ -101,21 +108,21 @@ class Ranks:
             raise RankGone from error
 
 
-class Gang(Ranks):
-    """All ranks of a case, as rank 0 sees them. A case with one rank is a gang of one.
+class CaseRanks(Ranks[CaseRank]):
+    """All ranks of a case, as rank 0 sees them; there may be one.
 
     Args:
-        member: what rank 0 does itself.
+        own: what rank 0 does itself.
         lines: to the other ranks, in their order.
     """
 
-    def __init__(self, member: Member, lines: Sequence[Line] = ()) -> None:
-        super().__init__(member, lines)
-        self.member = member
+    def __init__(self, own: CaseRank, lines: Sequence[Line] = ()) -> None:
+        super().__init__(own, lines)
+        self.own = own
 
     def variant(self, name: str) -> Variant:
-        """The member's variant; what it does, all ranks do."""
-        own = self.member.variants[name]
+        """Return the variant of rank 0, with a step that all ranks take."""
+        own = self.own.variants[name]
         if not self._lines:
             return own
         return Variant(
@@ -126,35 +133,35 @@ class Gang(Ranks):
 
     def clock(self, own: DeviceClock) -> DeviceClock:
         """A clock whose synchronisation waits for the devices of all ranks."""
-        return _GangClock(self, own) if self._lines else own
+        return _RanksClock(self, own) if self._lines else own
 
     def gate(self) -> HostGate:
-        """The member's gate; with several ranks, one at which all look and wait at the same time."""
-        return _GangGate(self) if self._lines else self.member.gate
+        """Return the gate of rank 0, or with several ranks a gate at which all look and wait at the same time."""
+        return _RanksGate(self) if self._lines else self.own.gate
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """See `quiet_python`; in all ranks. If something is raised inside, the other ranks end with this one."""
-        self.everywhere("quiet")
+        self.everywhere(CaseRank.quiet)
         try:
             yield
         finally:
-            self.member.loud()
-        self.everywhere("loud")
+            self.own.loud()
+        self.everywhere(CaseRank.loud)
 
     def synchronize(self, clock: DeviceClock) -> None:
         self.tell(_SYNCHRONIZE)
-        self.member.synchronize(clock)
+        self.own.synchronize(clock)
         self.answers()
 
     def _mirrored(self, order: bytes, own: Callable[[], Any], name: str) -> Any:
         self.tell(order + name.encode())
-        return self.member.step(name) if order == _STEP else own()
+        return self.own.step(name) if order == _STEP else own()
 
 
-class _GangClock(DeviceClock):
-    def __init__(self, gang: Gang, own: DeviceClock) -> None:
-        self._gang, self._own = gang, own
+class _RanksClock(DeviceClock):
+    def __init__(self, ranks: CaseRanks, own: DeviceClock) -> None:
+        self._ranks, self._own = ranks, own
         self.now_ns = own.now_ns
         self.mark = own.mark  # type: ignore[method-assign]
 
@@ -164,27 +171,27 @@ class _GangClock(DeviceClock):
         return self._own.is_asynchronous
 
     def synchronize(self) -> None:
-        self._gang.synchronize(self._own)
+        self._ranks.synchronize(self._own)
 
 
-class _GangGate(HostGate):
+class _RanksGate(HostGate):
     """The host is as slow as the slowest rank finds it. Each rank has its own cores."""
 
-    def __init__(self, gang: Gang) -> None:
-        own = gang.member.gate
-        super().__init__(own.undisturbed_s, own.now_ns, look_s=lambda: max(gang.everywhere("look_at_host")))
-        self._gang = gang
+    def __init__(self, ranks: CaseRanks) -> None:
+        own = ranks.own.gate
+        super().__init__(own.undisturbed_s, own.now_ns, look_s=lambda: max(ranks.everywhere(CaseRank.look_at_host)))
+        self._ranks = ranks
 
     def wait(self, limit_s: float = WAIT_S) -> bool:
         began = self.now_ns()
-        found = self._gang.everywhere("wait_for_host", limit_s, self.matters)
+        found = self._ranks.everywhere(CaseRank.wait_for_host, limit_s, self.matters)
         self.waited_s += (self.now_ns() - began) / 1e9
         self.fast_cores = tuple(core for _, cores in found for core in cores)
         return all(is_fast for is_fast, _ in found)
 
 
 def follow(own: Any, line: Line) -> None:
-    """Do what rank 0 does, until it is gone. Only a `Member` steps and synchronises."""
+    """Do what rank 0 does, until it is gone. Only a `CaseRank` steps and synchronises."""
     while True:
         try:
             message = line.receive()
@@ -199,5 +206,5 @@ def follow(own: Any, line: Line) -> None:
             own.synchronize(own.clock)
             line.send(b"")
         else:
-            action, arguments = pickle.loads(rest)  # noqa: S301  of our own process
-            line.send(pickle.dumps(getattr(own, action)(*arguments)))
+            method, arguments, named = pickle.loads(rest)  # noqa: S301  of our own process
+            line.send(pickle.dumps(getattr(own, method)(*arguments, **named)))

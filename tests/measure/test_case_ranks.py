@@ -10,14 +10,14 @@ from threading import Thread
 import pytest
 from fake_clock import FakeClock
 
-from torchzoo.measure.gang import Gang, Line, follow
+from torchzoo.measure.case_rank import CaseRank
+from torchzoo.measure.case_ranks import CaseRanks, Line, follow
 from torchzoo.measure.host import HostGate
-from torchzoo.measure.member import Member
 
 LOOP_S = 0.001
 
 
-def member(cores: Sequence[int], slow: Sequence[int]) -> Member:
+def rank_on(cores: Sequence[int], slow: Sequence[int]) -> CaseRank:
     """A rank of which only the gate is there: for these cores, some of which are slow."""
     clock, here = FakeClock(), [cores[0]]
 
@@ -26,7 +26,7 @@ def member(cores: Sequence[int], slow: Sequence[int]) -> Member:
         clock.time_ns += round(took_s * 1e9)
         return took_s
 
-    made = object.__new__(Member)
+    made = object.__new__(CaseRank)
     made.gate = HostGate(
         LOOP_S,
         clock.now_ns,
@@ -39,12 +39,12 @@ def member(cores: Sequence[int], slow: Sequence[int]) -> Member:
 
 
 @contextlib.contextmanager
-def gang_of(first: Member, other: Member) -> Iterator[Gang]:
+def ranks_of(first: CaseRank, other: CaseRank) -> Iterator[CaseRanks]:
     ours, theirs = Pipe()
     rank = Thread(target=follow, args=(other, Line(theirs)))
     rank.start()
     try:
-        yield Gang(first, [Line(ours)])
+        yield CaseRanks(first, [Line(ours)])
     finally:
         ours.close()
         rank.join()
@@ -52,8 +52,8 @@ def gang_of(first: Member, other: Member) -> Iterator[Gang]:
 
 @pytest.mark.parametrize("slow", [(), (0, 1, 2, 3), (4, 5, 6, 7)], ids=["none", "first", "other"])
 def test_a_host_that_is_slow_for_one_rank_is_slow_for_all(slow: Sequence[int]) -> None:
-    with gang_of(member(range(4), slow), member(range(4, 8), slow)) as gang:
-        gate = gang.gate()
+    with ranks_of(rank_on(range(4), slow), rank_on(range(4, 8), slow)) as ranks:
+        gate = ranks.gate()
         assert gate.is_slow() is bool(slow)
         assert gate.looks_s == [LOOP_S * (2.0 if slow else 1.0)]
         gate.matters = False
@@ -61,16 +61,16 @@ def test_a_host_that_is_slow_for_one_rank_is_slow_for_all(slow: Sequence[int]) -
 
 
 def test_each_rank_keeps_to_its_own_fast_cores() -> None:
-    with gang_of(member(range(4), [0]), member(range(4, 8), [7])) as gang:
-        gate = gang.gate()
+    with ranks_of(rank_on(range(4), [0]), rank_on(range(4, 8), [7])) as ranks:
+        gate = ranks.gate()
         assert gate.wait()
         assert gate.fast_cores == (1, 2, 3, 4, 5, 6)
         assert not gate.is_slow()
 
 
 def test_all_wait_until_the_host_is_fast_for_each_rank_or_does_not_matter() -> None:
-    with gang_of(member(range(4), []), member(range(4, 8), [4, 5])) as gang:
-        gate = gang.gate()
+    with ranks_of(rank_on(range(4), []), rank_on(range(4, 8), [4, 5])) as ranks:
+        gate = ranks.gate()
         assert not gate.wait(limit_s=0.1)
         gate.matters = False
         assert gate.wait()
@@ -78,5 +78,5 @@ def test_all_wait_until_the_host_is_fast_for_each_rank_or_does_not_matter() -> N
 
 
 def test_a_single_rank_has_its_own_gate() -> None:
-    alone = member(range(4), [])
-    assert Gang(alone).gate() is alone.gate
+    alone = rank_on(range(4), [])
+    assert CaseRanks(alone).gate() is alone.gate

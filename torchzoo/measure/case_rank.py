@@ -110,12 +110,12 @@ class _CallInBackward(torch.autograd.Function):
         return gradients[0], None
 
 
-def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int, gate: HostGate) -> Member:
+def new_rank(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int, gate: HostGate) -> CaseRank:
     """A rank other than the first, in a process of its own, which is made to use `device`."""
-    return Member(case, spec, use_device(device, threads), rank, gate)
+    return CaseRank(case, spec, use_device(device, threads), rank, gate)
 
 
-class Member(Participant):
+class CaseRank(Participant):
     """What one rank of a case does.
 
     Args:
