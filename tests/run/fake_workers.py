@@ -39,7 +39,7 @@ class FakeWorkers:
         self.now_s = 0.0
         self.left: dict[int, Script] = {}
         self.names: dict[int, str] = {}
-        self.gangs: set[int] = set()
+        self.multi_rank: set[int] = set()
         self.paused: set[int] = set()
         self.waiting: set[int] = set()
         self.journal: list[tuple[float, str, str]] = []
@@ -55,7 +55,7 @@ class FakeWorkers:
         assert not self.measuring, "nothing is started while a window is open"
         self.names[ticket] = f"{planned.case.model}@{lane.device}"
         if lane.devices:
-            self.gangs.add(ticket)
+            self.multi_rank.add(ticket)
         scripts = self.scripts[planned.case.model]
         self.left[ticket] = list(scripts.pop(0) if len(scripts) > 1 else scripts[0])
         self.say("start", ticket)
@@ -75,7 +75,7 @@ class FakeWorkers:
                 continue
             script.pop(0)
             messages.append((ticket, message))
-            if message in (Stage.WAIT, Stage.HOLD) or (message is Stage.EXAMINE and ticket in self.gangs):
+            if message in (Stage.WAIT, Stage.HOLD) or (message is Stage.EXAMINE and ticket in self.multi_rank):
                 self.waiting.add(ticket)
             if message in (Stage.HOLD, Stage.CHECK):
                 self.say(message, ticket)
@@ -132,7 +132,7 @@ def scheduler(
     return Scheduler(workers, lanes, settings, log_path=log_path, now_s=lambda: workers.now_s, **options)
 
 
-def gangs(*models: str, world: int = 2) -> tuple[PlannedCase, ...]:
+def multi_rank(*models: str, world: int = 2) -> tuple[PlannedCase, ...]:
     """Cases with several ranks."""
     return tuple(
         msgspec.structs.replace(one, case=msgspec.structs.replace(one.case, world=world, parallel=Parallel.DDP))

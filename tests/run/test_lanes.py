@@ -10,7 +10,7 @@ import pytest
 from examples import ENVIRONMENT
 from torchzoo.machine.facts import Accelerator, MachineInfo
 from torchzoo.machine.limits import physical_cores
-from torchzoo.run.lanes import Lane, make_gang_lanes, make_lanes, split_cores
+from torchzoo.run.lanes import Lane, make_lanes, make_rank_lanes, split_cores
 from torchzoo.run.resources import lanes_for
 from torchzoo.settings import Settings
 
@@ -63,8 +63,8 @@ def test_each_rank_has_the_cores_of_its_own_device() -> None:
     nodes = [tuple(core for pair in half for core in pair) for half in (physical[:32], physical[32:])]
     gpus = [Accelerator(memory_bytes=80, near_cores=nodes[number // 4]) for number in range(8)]
     alone = make_lanes(["cuda"], tuple(range(8)), gpus, physical=physical)
-    (gang,) = make_gang_lanes([8], ["cuda"], None, gpus, physical=physical)
-    shares = [gang.cores_of(rank) for rank in range(8)]
+    (lane_of_ranks,) = make_rank_lanes([8], ["cuda"], None, gpus, physical=physical)
+    shares = [lane_of_ranks.cores_of(rank) for rank in range(8)]
     assert shares == [lane.cores_of(0) for lane in alone]
     for rank, share in enumerate(shares):
         assert share is not None
@@ -83,7 +83,7 @@ def test_each_rank_has_the_cores_of_its_own_device() -> None:
 def test_ranks_on_the_cpu_divide_its_physical_cores(
     physical: list[tuple[int, ...]], world: int, shares: list[tuple[int, ...]]
 ) -> None:
-    (lane,) = make_gang_lanes([world], ["cpu"], None, [], physical=physical)
+    (lane,) = make_rank_lanes([world], ["cpu"], None, [], physical=physical)
     assert [lane.cores_of(rank) for rank in range(world)] == shares
     assert lane.shares_cores(Lane(device="cuda:0", cores=(99,)))  # no other window is open beside it
 

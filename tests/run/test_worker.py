@@ -14,7 +14,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.settings import Settings
 
 GPU = Lane(device="cuda:0", cores=(1, 2, 3))
-GANG = Lane(device="cpu", devices=("cpu", "cpu"), rank_cores=((0, 1), (2, 3, 4)))
+TWO_RANKS = Lane(device="cpu", devices=("cpu", "cpu"), rank_cores=((0, 1), (2, 3, 4)))
 
 
 def request_for(lane: Lane, settings: Settings | None = None, **case: Any) -> worker.Request:
@@ -45,17 +45,17 @@ def test_a_process_has_no_more_threads_than_cores_in_its_window(monkeypatch: pyt
     monkeypatch.setattr(worker, "physical_cores", lambda cores: tuple((core,) for core in cores))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert worker._threads(request_for(GPU)) == 3
-    assert [worker._threads(request_for(GANG, world=2), rank) for rank in (0, 1)] == [2, 3]
+    assert [worker._threads(request_for(TWO_RANKS, world=2), rank) for rank in (0, 1)] == [2, 3]
     assert worker._threads(request_for(GPU, Settings(threads=6))) == 6  # the user's own choice
     assert worker._threads(request_for(Lane(device="cpu"))) is None  # it has all cores: PyTorch's
     monkeypatch.setattr(worker, "physical_cores", lambda cores: (tuple(cores),))
     assert worker._threads(request_for(GPU)) == 1  # hyperthreads of one core
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert worker._threads(request_for(GANG, world=2), 1) == 1  # OMP_NUM_THREADS=1
+    assert worker._threads(request_for(TWO_RANKS, world=2), 1) == 1  # OMP_NUM_THREADS=1
 
 
 def test_each_rank_has_a_gate_for_its_own_cores_and_the_cpu_keeps_all() -> None:
-    gang = Lane(device="cuda:0", devices=("cuda:0", "cuda:1"), rank_cores=((1, 2), (3, 4)))
-    assert [worker._gate(request_for(gang, world=2), rank).cores for rank in (0, 1)] == [(1, 2), (3, 4)]
-    on_cpu = worker._gate(request_for(GANG, world=2), 1)
+    lane_of_ranks = Lane(device="cuda:0", devices=("cuda:0", "cuda:1"), rank_cores=((1, 2), (3, 4)))
+    assert [worker._gate(request_for(lane_of_ranks, world=2), rank).cores for rank in (0, 1)] == [(1, 2), (3, 4)]
+    on_cpu = worker._gate(request_for(TWO_RANKS, world=2), 1)
     assert (on_cpu.cores, on_cpu.undisturbed_s) == (None, 0.001)

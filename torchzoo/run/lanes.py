@@ -112,7 +112,7 @@ def make_lanes(
     )
 
 
-def make_gang_lanes(
+def make_rank_lanes(
     worlds: Sequence[int],
     devices: Sequence[str],
     indices: Sequence[int] | None,
@@ -125,17 +125,19 @@ def make_gang_lanes(
     Accelerators that are left over have no lane. Without `indices` there is one lane for each number: the first ones.
     On the CPU, each rank has an equal part of all cores.
     """
-    gangs = []
+    rank_lanes = []
     for world in worlds:
         for kind in dict.fromkeys(device.partition(":")[0] for device in devices):
             if kind == CPU:
-                gangs.append(Lane(device=CPU, devices=(CPU,) * world, rank_cores=_divided(physical, world), jobs=1))
+                rank_lanes.append(
+                    Lane(device=CPU, devices=(CPU,) * world, rank_cores=_divided(physical, world), jobs=1)
+                )
                 continue
             chosen = indices or tuple(range(world))
             alone = make_lanes([kind], chosen, accelerators, physical=physical)
             starts = range(0, len(alone) - world + 1, world)
-            gangs += [_together(alone[start : start + world]) for start in starts]
-    return tuple(gangs)
+            rank_lanes += [_together(alone[start : start + world]) for start in starts]
+    return tuple(rank_lanes)
 
 
 def _divided(physical: Sequence[PhysicalCore], world: int) -> tuple[tuple[int, ...], ...]:

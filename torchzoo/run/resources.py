@@ -14,7 +14,7 @@ from torchzoo.case import Backend
 from torchzoo.errors import UsageError
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.machine.limits import physical_cores, usable_cores, whole_cores
-from torchzoo.run.lanes import CPU, Lane, make_gang_lanes, make_lanes, split_cores
+from torchzoo.run.lanes import CPU, Lane, make_lanes, make_rank_lanes, split_cores
 from torchzoo.run.plan import QUANTIZER
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -134,8 +134,8 @@ def lanes_for(
     physical = physical_cores(usable_cores())
     alone = make_lanes(devices, indices, machine.accelerators, physical=physical, cpu_jobs=cpu_jobs)
     several = [world for world in dict.fromkeys(worlds) if world > 1]
-    gangs = make_gang_lanes(several, devices, indices, machine.accelerators, physical=physical)
-    return (*alone, *gangs) if 1 in worlds else gangs
+    rank_lanes = make_rank_lanes(several, devices, indices, machine.accelerators, physical=physical)
+    return (*alone, *rank_lanes) if 1 in worlds else rank_lanes
 
 
 def own_cores() -> tuple[int, ...] | None:

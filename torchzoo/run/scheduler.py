@@ -29,8 +29,9 @@ ANSWER_TO_EXIT_S = 10.0
 STACKS_S = 1.0
 STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
-#: Gangs that prepare at once on the same devices. Each compiles in few threads, and has its weights on the devices.
-GANGS_AT_ONCE = 4
+#: Cases with several ranks that prepare at once on the same devices. Each compiles in few threads, and has its weights
+#: on the devices.
+MULTI_RANK_AT_ONCE = 4
 
 
 class Scheduler:
@@ -154,7 +155,7 @@ class Scheduler:
         if self.running and not self.room.on_host(planned):
             return None
         for lane in sorted(candidates, key=lambda lane: len(self.room.on(lane))):
-            if self._gang_is_in_the_way(lane):
+            if self._ranks_are_in_the_way(lane):
                 continue
             on_lane = self.room.on(lane)
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
@@ -177,11 +178,11 @@ class Scheduler:
                 worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
                 self.workers.go_on(ticket)
 
-    def _gang_is_in_the_way(self, lane: Lane) -> bool:
-        """Whether a gang that is alive keeps the case off this lane, or another case keeps a gang off it.
+    def _ranks_are_in_the_way(self, lane: Lane) -> bool:
+        """Whether a case with several ranks keeps this one off the lane, or the other way round.
 
-        Gangs of one lane prepare together, until the first of them is ready: then they are measured, and others come.
-        Nothing else runs on the devices of a gang.
+        Such cases of one lane prepare together, until the first of them is ready: then they are measured, and others
+        come. Nothing else runs on their devices.
         """
         sharing = {t: worker for t, worker in self.running.items() if worker.lane.shares_devices(lane)}
         if not lane.devices:
@@ -189,7 +190,7 @@ class Scheduler:
         if any(worker.lane != lane for worker in sharing.values()):
             return True
         preparing = [worker for worker in sharing.values() if worker.stage not in (Stage.EXAMINE, Stage.CHECK)]
-        return len(preparing) >= GANGS_AT_ONCE or any(map(self.windows.is_at_rest, sharing))
+        return len(preparing) >= MULTI_RANK_AT_ONCE or any(map(self.windows.is_at_rest, sharing))
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1

@@ -5,8 +5,8 @@ lane measures its share of the ready cases, one after the other. A lane that is 
 while another one still measures its share. Then the epoch ends and all workers go on. So no case is measured while
 another one compiles, on whatever device.
 
-A gang (a case with several ranks) that is stopped in the middle of a collective keeps its devices busy. So a window on
-these devices opens only when each other gang there is at rest: it waits for its window, or is held after it. Held gangs
+A case with several ranks that is stopped in the middle of a collective keeps its devices busy. So a window on these
+devices opens only when each other such case there is at rest: it waits for its window, or is held after it. Held cases
 go on when the epoch is over.
 """
 
@@ -43,7 +43,9 @@ class Windows:
     chosen: deque[int] = field(default_factory=deque)  # those of them that it has yet to measure
     open: dict[Lane, int] = field(default_factory=dict)  # the ticket that is measured on each lane
     over: set[int] = field(default_factory=set)  # tickets that have been measured, or were gone before
-    held: set[int] = field(default_factory=set)  # tickets of gangs that have been measured in this epoch
+    held: set[int] = field(
+        default_factory=set
+    )  # tickets of cases with several ranks that have been measured in this epoch
     in_epoch: bool = False
     epoch_ended_s: float = -math.inf  # the last one
 
@@ -64,7 +66,7 @@ class Windows:
             self._end()
 
     def measured(self, ticket: int) -> None:
-        """The worker has been measured. A gang waits for the end of the epoch then."""
+        """The worker has been measured. A case with several ranks waits for the end of the epoch then."""
         self.close(ticket)
         if self.running[ticket].lane.devices:
             self.held.add(ticket)
@@ -106,11 +108,11 @@ class Windows:
         return {
             ticket: since_s
             for ticket, since_s in self.waiting.items()
-            if first[self.running[ticket].planned.case] == ticket and not self._gang_moves_beside(ticket)
+            if first[self.running[ticket].planned.case] == ticket and not self._other_ranks_move(ticket)
         }
 
-    def _gang_moves_beside(self, ticket: int) -> bool:
-        """Whether another gang uses devices of this worker's lane now, or may do so any moment."""
+    def _other_ranks_move(self, ticket: int) -> bool:
+        """Whether another case with several ranks uses devices of this worker's lane now, or may do so any moment."""
         lane = self.running[ticket].lane
         return any(
             other != ticket and worker.lane.devices and worker.lane.shares_devices(lane) and not self.is_at_rest(other)

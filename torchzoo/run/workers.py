@@ -55,7 +55,7 @@ class Workers(Protocol):
     def go_on(self, ticket: int) -> None:
         """Tell a waiting worker to go on.
 
-        It may measure, begin its check, or, if it leads a gang, examine.
+        It may measure, begin its check, or, with several ranks, examine.
         """
         ...
 
