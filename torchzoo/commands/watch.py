@@ -20,6 +20,7 @@ from torchzoo.history.turns import ignore
 from torchzoo.history.watch import Options, Shown, counted, watch
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.plan import AUTO
 
 OK, REGRESSION = 0, 1
 FILE, GITHUB = "file", "github"
@@ -66,10 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--repo goes with --issue github")
     if arguments.repo is not None and not re.fullmatch(r"([\w.-]+/)?[\w.-]+/[\w.-]+", arguments.repo):
         raise UsageError(f"--repo: '{arguments.repo}' is no OWNER/NAME")
+    request = run_request(arguments)
+    if AUTO in request.axes.batch_sizes:
+        raise UsageError("--bs auto could choose other batches each night: give numbers, smoke or default")
     options = Options(
         root=arguments.folder.absolute(),
         spec=with_index(arguments.software, arguments.nightly_index),
-        request=run_request(arguments),
+        request=request,
         bisects=not arguments.no_bisect,
         repository=arguments.repo,
         posts=arguments.issue == GITHUB,

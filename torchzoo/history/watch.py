@@ -18,7 +18,7 @@ from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.judge import MORE_REPEATS, RECENT_NIGHTS, REPEATS
 from torchzoo.environments.make import prepare
 from torchzoo.environments.parsing import canonical, parse
-from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
+from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain, joined
 from torchzoo.history.confirm import (
@@ -56,7 +56,6 @@ from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.turns import OnRecord, Place
 from torchzoo.machine.differences import machine_differences
 from torchzoo.record import Manifest
-from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, StoreError, read_run
 
@@ -91,8 +90,6 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
     Raises:
         TorchzooError: the suite can't be run; the message is one line.
     """
-    if AUTO in options.request.axes.batch_sizes:
-        raise UsageError("--bs auto could choose other batches each night: give numbers, smoke or default")
     _mend_index(options.root / INDEX_NAME, shown)
     folder = unfinished(options.root)
     if folder is not None and _goes_on(folder, options, shown):
