@@ -31,7 +31,6 @@ pytestmark = pytest.mark.xdist_group("run")
 
 SETTINGS = """
 import os, threading, time
-from waiting import until
 import torch
 
 torch.set_num_threads(3)
