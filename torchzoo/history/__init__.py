@@ -1,1 +1,1 @@
-"""Runs over time, and software environments that are held against each other. The folders of runs are the truth."""
+"""Compare runs over time, and software environments with each other. The folders of runs are the source of all data."""

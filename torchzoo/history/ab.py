@@ -1,4 +1,4 @@
-"""Two software environments held against each other: what is measured, where it is kept, and the verdicts.
+"""Compare two software environments in an A/B: the request, its folder, the measurement and the verdicts.
 
 The sides are two run folders, `base` and `candidate`, measured in turns (`torchzoo.history.turns`).
 """
@@ -28,12 +28,12 @@ _MOST_BYTES = 2**20
 
 
 class AbRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured, and in which two environments (SPECs, see `torchzoo.environments.parsing`)."""
+    """The cases to measure, and the two environments (SPECs, see `torchzoo.environments.parsing`)."""
 
     base: str
     candidate: str
     run: RunRequest
-    only: tuple[Case, ...] = ()  # if any: these of its cases alone (their repeats are 0)
+    only: tuple[Case, ...] = ()  # if any: only these of its cases, given with repeat 0
 
 
 class AbError(TorchzooError):
@@ -41,7 +41,7 @@ class AbError(TorchzooError):
 
 
 def begin(request: AbRequest, path: Path) -> None:
-    """Note in `path` what is to be measured, so that it can be resumed.
+    """Write the request to the folder `path`, so that the measurement can be resumed.
 
     Raises:
         UsageError: the request can't be measured so, or the folder holds another measurement.
@@ -56,7 +56,7 @@ def begin(request: AbRequest, path: Path) -> None:
 
 @contextlib.contextmanager
 def begun(request: AbRequest, path: Path) -> Iterator[None]:
-    """`begin`; if what is done inside fails before a side is there, `path` is left as it was.
+    """Call `begin`; if the body of the context fails before a side exists, restore `path` as it was.
 
     Raises:
         UsageError: as `begin`.
@@ -69,16 +69,16 @@ def begun(request: AbRequest, path: Path) -> Iterator[None]:
             for side in Side:
                 shutil.rmtree(path / side, ignore_errors=True)
             (path / FILE).unlink()
-            with contextlib.suppress(OSError):  # it holds something else
+            with contextlib.suppress(OSError):  # the folder holds other files
                 path.rmdir()
         raise
 
 
 def read_request(path: Path) -> AbRequest:
-    """What the measurement in `path` was begun with.
+    """Return the request of the measurement in `path`.
 
     Raises:
-        AbError: there is none, or its file can't be read.
+        AbError: there is no measurement, or its file can't be read.
     """
     if not (path / FILE).is_file():
         raise AbError(f"no A/B measurement in {path}: there is no file {FILE}")
@@ -99,7 +99,7 @@ def measure_sides(
     """Measure what is missing of both sides below `path`.
 
     Raises:
-        UsageError, CatalogError, AgentError, StoreError: it can't be carried out; the message is one line.
+        UsageError, CatalogError, AgentError, StoreError: the measurement can't be made; the message is one line.
     """
     places = {
         side.value: Place(environment=environment, folder=path / side)
@@ -109,7 +109,7 @@ def measure_sides(
 
 
 def compare_sides(path: Path, *, threshold: float | None = None) -> RunComparison:
-    """The verdicts of `compare`, whatever the sides differ in: that difference is the point.
+    """Return the verdicts of `compare`, whatever the sides differ in, since the difference is intended.
 
     Raises:
         StoreError: a side can't be read. UsageError: they have no case in common.

@@ -1,10 +1,10 @@
-"""Evidence on the versions of a bisection: each is measured in turns with the good one, on this machine.
+"""Judge the versions of a bisection: each is measured on this machine in turns with the good version.
 
-The bad version tells how large the change is. Another version has the change where its whole 95% interval lies beyond
-half of the change (of the logarithm of the ratio), and lacks the change where the whole interval lies on this side.
+The bad version tells how large the change is. Another version has the change if its whole 95% interval lies beyond half
+of the change (of the logarithm of the ratio), and lacks the change if the whole interval lies on the near side of half.
 
-After a culprit, the bad version is judged beside that one. The rest of the change is a change of its own only where it
-is large enough: noise on a machine with other users often looks like a few percent more.
+After a culprit is found, the bad version is compared with the culprit. The rest of the change counts as another change
+only if it is large enough: noise on a machine with other users often looks like a few percent more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.store import Run, read_run
 
 GOOD = "good"
-#: What may become of a case so that it says nothing of a kind of change. Of the other kinds: where it was not measured.
+#: By kind of change, the statuses of a case that are no evidence. For other kinds: those without a measurement.
 _SAYS_NOTHING = {
     Kind.FAILING: {Status.SKIPPED},
     Kind.UNSTEADY: {
@@ -52,11 +52,11 @@ class AbJudge:
 
     Args:
         asked: the case, the kind of change and the versions.
-        folder: its records are kept below it. What was measured there before is not measured again.
-        on_record: is told of each record.
+        folder: the place for records. Measurements that it holds are not repeated.
+        on_record: called with each record.
     """
 
-    repeats = REPEATS  # of each version in a first judgement; twice as many each time that one is inconclusive
+    repeats = REPEATS  # of each version in a first judgement; doubled after each inconclusive judgement
 
     def __init__(self, asked: Asked, folder: Path, on_record: OnRecord = ignore) -> None:
         self.asked = asked
@@ -64,11 +64,11 @@ class AbJudge:
         self._on_record = on_record
 
     def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
-        """The evidence on each version. Those of the same effort are measured in turns with each other.
+        """Return the evidence on each version. Versions of the same effort are measured in turns with each other.
 
         Raises:
             GoodFails: `good` can't be measured.
-            UsageError, StoreError, NotMadeNow: nothing can, for now.
+            UsageError, StoreError, NotMadeNow: no version can be measured at present.
         """
         found: dict[str, Evidence] = {}
         for effort in sorted({ask.effort for ask in asks}):
@@ -90,7 +90,7 @@ class AbJudge:
             try:
                 environments[midpoint] = prepare(midpoint)
             except NotMadeNow:
-                raise  # the version may be fine: the bisection goes on later
+                raise  # the version may be fine: the bisection continues later
             except (EnvironmentNotMade, UsageError) as error:
                 found[midpoint] = Evidence(verdict=Standing.SKIPPED, reason=one_line(error))
         self._measure(beside, environments, folder, effort, found)
@@ -107,7 +107,7 @@ class AbJudge:
         effort: int,
         found: dict[str, Evidence],
     ) -> None:
-        """Measure all, but for versions in which torchzoo can't even begin: `found` says so of them."""
+        """Measure all versions, except those in which torchzoo can't begin: they are added to `found`."""
         axes = msgspec.structs.replace(self.asked.request.axes, repeats=self.repeats * effort)
         request = msgspec.structs.replace(self.asked.request, axes=axes)
         while environments:
@@ -159,9 +159,9 @@ class AbJudge:
         return f"one of the two versions has no figure of {self.asked.kind.words}"
 
     def _change(self, good: str, bad: str) -> float | None:
-        """The logarithm of the ratio of the bad version to this good one: the mean of the judgements that see a change.
+        """Return the logarithm of the ratio of the bad version to this good one: the mean of judgements with a change.
 
-        If none does: the mean of all judgements. None if there is none.
+        If no judgement sees a change, return the mean of all of them, and None if there are none.
         """
         found = [finding for folder in self._folders(good, bad) for finding in self._compared(folder, bad).findings[:1]]
         found = [finding for finding in found if finding.ratio.value > 0]
@@ -169,30 +169,30 @@ class AbJudge:
         return fmean(math.log(finding.ratio.value) for finding in telling) if telling else None
 
     def runs(self, good: str, version: str) -> tuple[Run, Run] | None:
-        """The runs of both from their judgement with the most effort, if there is one."""
+        """Return the runs of both versions from the judgement with the most effort, if there is one."""
         folders = list(self._folders(good, version))
         return (read_run(folders[-1] / GOOD), read_run(folders[-1] / _short(version))) if folders else None
 
     def _folders(self, good: str, version: str) -> Iterator[Path]:
-        """The folders of judgements of a version beside `good`, those with the most effort last."""
+        """Yield the folders of the judgements of a version against `good`, in ascending order of effort."""
         some = sorted(
             self._folder.glob(f"{_short(good)}/*"), key=lambda path: (int(path.name.partition("-")[0]), path.name)
         )
         yield from (one for one in some if all((one / side / "run.json").is_file() for side in (GOOD, _short(version))))
 
     def _folder_of(self, good: str, asks: Sequence[Judgement], effort: int) -> Path:
-        """The folder of a judgement: another one for each number of an ask, so that its processes are new."""
+        """Return the folder of a judgement: a separate folder for each number, so that the processes are new."""
         words = [ask.midpoint if ask.number == 1 else f"{ask.midpoint} {ask.number}" for ask in asks]
         return self._folder / _short(good) / f"{effort}-{_short(' '.join(words))}"
 
 
 class StatusJudge(AbJudge):
-    """Judges versions by what becomes of the case: whether it fails, leaks, has more graph breaks, and so on."""
+    """Judge versions by the outcome of the case: whether it fails, leaks, has more graph breaks, and so on."""
 
-    repeats = 2  # this is no matter of noise; one process could be killed by something else
+    repeats = 2  # noise does not matter here, but one process could be killed by chance
 
     def _verdict_of_unusable(self, error: AgentError) -> Standing:
-        """Where torch can't be imported, every case fails. An agent that was killed says nothing of the version."""
+        """Return BAD if torch can't be imported and the search is for failures: a killed process is no evidence."""
         is_failing = self.asked.kind is Kind.FAILING and isinstance(error, AgentRefused)
         return Standing.BAD if is_failing else Standing.SKIPPED
 
@@ -209,7 +209,7 @@ class StatusJudge(AbJudge):
 
 
 def _why_not_judged(kind: Kind, run: Run) -> str:
-    """Why a run says nothing of this kind of change; empty if it does."""
+    """Return why a run is no evidence on this kind of change; empty if it is."""
     (result,) = case_results(run)
     if result.status in _SAYS_NOTHING.get(kind, {Status.SKIPPED, Status.FAILED}):
         return f"{result.status}: {result.reason}"
@@ -223,7 +223,7 @@ def _why_not_judged(kind: Kind, run: Run) -> str:
 
 
 def make_judge(asked: Asked, folder: Path, on_record: OnRecord = ignore) -> Judge:
-    """What judges versions for the kind of change that is asked for, and keeps its records in `folder`."""
+    """Return the judge for the kind of change that is searched, with its records in `folder`."""
     kind = StatusJudge if asked.kind.metric is None else AbJudge
     return kind(asked, folder, on_record)
 
@@ -235,7 +235,7 @@ def _verdict_of_bad(finding: Finding) -> Standing:
 
 
 def _is_small(finding: Finding, verdict: Standing, least: float) -> bool:
-    """Whether a rest counts as none: where it is there, by its size, else where its whole interval lies below `least`.
+    """Whether the rest of a change counts as none: by its size if it was found, else if its interval is below `least`.
 
     `least` is a logarithm of a ratio, with the sign of the change.
     """
@@ -245,7 +245,7 @@ def _is_small(finding: Finding, verdict: Standing, least: float) -> bool:
 
 
 def beside_half(finding: Finding, change: float) -> Standing:
-    """Whether the change is there, from the interval of the ratio. `change` is the logarithm of the whole one."""
+    """Judge whether the change is present, from the ratio's interval. `change` is the logarithm of the whole change."""
     low, high = _interval(finding, change)
     half = SHARE_OF_CHANGE * abs(change)
     if low > half:
@@ -254,12 +254,12 @@ def beside_half(finding: Finding, change: float) -> Standing:
 
 
 def _interval(finding: Finding, change: float) -> tuple[float, float]:
-    """The interval of the ratio's logarithm; with its sign and ends swapped where the change is an improvement."""
+    """Return the interval of the ratio's logarithm, with its sign and ends swapped if the change is an improvement."""
     low, high = (math.log(end) if end > 0 else -math.inf for end in (finding.ratio.low, finding.ratio.high))
     return (low, high) if change > 0 else (-high, -low)
 
 
 def _short(spec: str) -> str:
-    """A name for a folder, for people and without two for one SPEC."""
+    """Return a readable name for a folder, unique to the SPEC."""
     words = "-".join(part.rpartition(":")[2][:16] if ":" in part else part for part in spec.split())
     return f"{safe_name(words)[:80]}-{hashlib.sha256(spec.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""The folder of an A/B: what was asked, and the two runs, one for each side."""
+"""The folder of an A/B: its request, and the two runs, one for each side."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The folder of a bisection: what was asked, and each verdict. It goes on after a kill at any moment.
+"""The folder of a bisection: its request, and each verdict. A bisection that was killed can resume from the folder.
 
-- `bisect.json`: what was asked, with all versions in order. An index may offer other versions tomorrow.
+- `bisect.json`: the request, with all versions in order. An index may offer other versions later.
 - `bisect.jsonl`: one verdict a line. A verdict is on disk before the next version is chosen.
 - `.lock`: locked by the process that works here.
 
-The records of the measurements are kept in this folder too, by whoever measures.
+The judge keeps the records of its measurements in this folder, too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from torchzoo.store import StoreError, append_line, lock_folder, write_whole
 if TYPE_CHECKING:
     from filelock import FileLock
 
-#: The most that is read of `bisect.json`. A hundred thousand commits have some 10 MiB.
+#: The limit on the size of `bisect.json`. A hundred thousand commits take some 10 MiB.
 ASKED_BYTES = 64 * 2**20
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for, and where."""
+    """The request of a bisection: the change to search for, and the versions."""
 
     good: str  # SPECs as they were given
     bad: str
@@ -41,28 +41,28 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     request: RunRequest  # one model, and one value of each axis
     kind: Kind  # what changed: a metric, or what becomes of the case
     threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
-    lanes: int = 1
-    words: tuple[str, ...] = ()  # of the command line: they ask for the same case
+    lanes: int = 1  # slots
+    words: tuple[str, ...] = ()  # of a command line that asks for the same case
     pre_releases: bool = False
 
 
 class LoggedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One verdict: `midpoint` was measured beside `good`."""
+    """A verdict from a measurement of `midpoint` against `good`."""
 
     good: str
     midpoint: str
     effort: int
     evidence: Evidence
     finished_at: str  # UTC, ISO 8601
-    number: int = 1  # of the judgements of `midpoint` beside `good`
+    number: int = 1  # of the judgements of `midpoint` against `good`
 
 
 class BisectLog:
-    """Writes and reads the folder of one bisection. Use it as a context manager: inside, it is locked.
+    """Write and read the folder of a bisection, which is locked inside the context of this object.
 
     Args:
         path: the folder.
-        resume: whether the folder holds a bisection to go on with; if not, it must not hold one.
+        resume: whether the folder holds a bisection to continue; if not, it must not hold one.
 
     Raises:
         StoreError: on entering. The folder can't be written, another process works on it, or it holds a bisection where
@@ -92,7 +92,7 @@ class BisectLog:
         self._lock.release()
 
     def begin(self, asked: Asked) -> None:
-        """Write what was asked."""
+        """Write the request."""
         write_whole(self.path / "bisect.json", msgspec.json.format(to_json(asked), indent=1) + b"\n")
 
     def take_back(self) -> None:
@@ -101,7 +101,7 @@ class BisectLog:
             (self.path / "bisect.json").unlink()
 
     def asked(self) -> Asked:
-        """What was asked.
+        """Return the request.
 
         Raises:
             StoreError: `bisect.json` can't be read.
@@ -115,7 +115,7 @@ class BisectLog:
         return found
 
     def append(self, good: str, ask: Judgement, evidence: Evidence) -> LoggedVerdict:
-        """Add a verdict; it is on disk when this returns. A damaged last line stays, and a new line begins after it."""
+        """Add a verdict, which is on disk on return. A damaged last line stays, and a new line begins after it."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         kept = msgspec.structs.replace(evidence, ratio=_finite(evidence.ratio))
         entry = LoggedVerdict(good=good, **ask._asdict(), evidence=kept, finished_at=now)
@@ -123,7 +123,7 @@ class BisectLog:
         return entry
 
     def entries(self) -> tuple[list[LoggedVerdict], str]:
-        """The verdicts so far, and a remark on the lines that can't be read (empty if there are none).
+        """Return the verdicts so far, and a remark on lines that can't be read (empty if there are none).
 
         Raises:
             StoreError: `bisect.jsonl` is no file.
@@ -149,7 +149,7 @@ class BisectLog:
 
 
 def _finite(ratio: Estimate | None) -> Estimate | None:
-    """The ratio with ends that JSON can write: it has no infinity."""
+    """Return the ratio with finite ends, since JSON has no infinity."""
     if ratio is None:
         return None
     most = sys.float_info.max

@@ -1,9 +1,9 @@
-"""Which version is the first bad one, from verdicts that may be wrong. Pure functions and frozen data.
+"""Find the first bad version from verdicts that may be wrong, by pure functions and frozen data.
 
-The versions 0 to `last` stand in order. Version 0 is good, and version `last` was called bad. The hypotheses are:
-version 1 is the first bad one, version 2 is, ..., version `last` is, or none is (the change is not there). They have a
-posterior probability, which each verdict changes by Bayes' rule. Where a verdict is wrong, later ones contradict it,
-and the posterior recovers.
+The versions are numbered from 0 to `last`. Version 0 is good, and version `last` was called bad. The hypotheses are:
+version 1 is the first bad one, version 2 is, ..., version `last` is, or none is (there is no change). Their posterior
+probabilities are updated with each verdict by Bayes' rule. If a verdict is wrong, later verdicts contradict it, and the
+posterior recovers.
 
 The next midpoint splits the mass of the posterior in half. With exact verdicts this is the usual bisection. (Burnashev
 and Zigangirov, 1974: no other order of noisy tests needs fewer of them, up to a constant.)
@@ -24,59 +24,59 @@ from torchzoo.stats import Estimate
 
 
 class Standing(enum.StrEnum):
-    """How a version stands to the change that is searched."""
+    """The verdict on a version: whether it has the change."""
 
-    BAD = "bad"  # the change is there
-    GOOD = "good"  # it is not
+    BAD = "bad"  # the change is present
+    GOOD = "good"  # the change is absent
     INCONCLUSIVE = "inconclusive"
     SKIPPED = "skipped"  # this version can't be measured
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the measurement of one version beside the good one says."""
+    """The result of measuring one version against the good version."""
 
     verdict: Standing
     ratio: Estimate | None = None  # of the metric, this version over the good one
-    reason: str = ""  # why it is skipped, or what else is to be said
-    records: str = ""  # the folder of what was measured; empty if there is none
+    reason: str = ""  # why it is skipped, or another remark
+    records: str = ""  # the folder of the measurement; empty if there is none
 
 
 class GoodFails(TorchzooError):
-    """The good version itself can't be measured, so nothing can be judged beside it."""
+    """The good version itself can't be measured, so no version can be judged."""
 
 
 class Judgement(NamedTuple):
-    """A version that is to be judged."""
+    """A version to judge."""
 
     midpoint: str  # SPEC
-    effort: int = 1  # how much is measured: twice as much each time that the verdict was inconclusive
-    number: int = 1  # of the judgements of this version beside this good one
+    effort: int = 1  # the amount of measurement, doubled each time that the verdict was inconclusive
+    number: int = 1  # of the judgements of this version against this good version
 
 
 class Judge(Protocol):
-    """Measures versions beside a good one."""
+    """A judge, which measures versions against a good version."""
 
     def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
-        """The verdicts on the tracked case and metric of some versions, in the order of `asks`.
+        """Return the verdicts on the tracked case and metric of some versions, in the order of `asks`.
 
-        Each ask is measured with processes of its own: `Search` takes the verdicts for independent.
+        Each ask is measured with processes of its own: `Search` assumes that verdicts are independent.
 
         Raises:
             GoodFails: `good` can't be measured.
 
         Args:
             good: the SPEC of the good version.
-            asks: the versions. The same ask as before goes on with what a kill left of it.
+            asks: the versions. An ask that was interrupted continues with the measurements that exist.
         """
         ...
 
 
 class ErrorRates(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a verdict is wrong; both above 0 and below 0.5.
+    """The rates of wrong verdicts, both above 0 and below 0.5.
 
-    The defaults are what verdicts of `compare` promise: at most one false alarm in a hundred, and a verdict `same` only
-    where a 95% interval lies within the threshold, so that the change hides on one side in at most 2.5 of a hundred.
-    These are upper bounds, so one in a hundred is taken for both.
+    The defaults are the limits of `compare`: at most one false alarm in a hundred, and a verdict `same` only if a 95%
+    interval lies within the threshold, so that a change is missed on one side in at most 2.5 of a hundred. Since these
+    are upper bounds, both rates are one in a hundred.
     """
 
     false_bad: float = FAMILY_WISE_ERROR  # a version without the change is called bad
@@ -88,7 +88,7 @@ class ErrorRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """One verdict on one version, by its number."""
+    """A verdict on a version, by its number."""
 
     version: int
     verdict: Standing
@@ -97,13 +97,13 @@ class Judged(msgspec.Struct, frozen=True):
 class Ending(enum.StrEnum):
     FOUND = "found"
     RANGE = "range"  # only skipped versions are left between its ends
-    ABSENT = "absent"  # the change is not there between good and bad
+    ABSENT = "absent"  # there is no change between good and bad
     UNMEASURABLE = "unmeasurable"  # the bad version can't be measured, or its verdict stays inconclusive
     UNDECIDED = "undecided"  # the limit on verdicts is reached
 
 
 class Conclusion(msgspec.Struct, frozen=True):
-    """The first bad version is one of `first` to `last`, with that probability. One version if it was found."""
+    """The first bad version is one of `first` to `last` (equal if it was found), with that probability."""
 
     answer: Ending
     first: int
@@ -112,12 +112,12 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """A search for one first bad version, as far as it has come.
+    """The state of a search for one first bad version.
 
     Args:
         last: the number of the bad version; the good one is 0.
         judged: the verdicts so far, in any order.
-        confidence: the search stops where the answer has this probability.
+        confidence: the search stops when the answer has this probability.
         absent: the probability, before any verdict, that there is no change.
         most_verdicts: the search stops after so many verdicts that are bad or good.
     """
@@ -130,7 +130,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     most_verdicts: int = 100
 
     def with_verdicts(self, judged: Iterable[Judged]) -> Search:
-        """The search after more verdicts."""
+        """Return the search with more verdicts."""
         return msgspec.structs.replace(self, judged=(*self.judged, *judged))
 
     @property
@@ -141,13 +141,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _telling(self) -> list[Judged]:
-        """The verdicts that say something."""
         return [one for one in self.judged if one.verdict in (Standing.BAD, Standing.GOOD)]
 
     def posterior(self) -> list[float]:
-        """The probability of each hypothesis, as a list by version: that it is the first bad one.
+        """Return a list of the probabilities, by version, that it is the first bad one.
 
-        Entry 0 is 0: the good version is good. The entry after the last one is that there is no change.
+        Entry 0 is 0, since the good version is good. The last entry, after all versions, is for no change.
         """
         prior = [(1 - self.absent) / self.last] * self.last + [self.absent]
         logs = [math.log(one) for one in prior]
@@ -162,7 +161,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return [0.0, *(weight / sum(weights) for weight in weights)]
 
     def conclusion(self) -> Conclusion | None:
-        """The answer; None as long as more verdicts are needed."""
+        """Return the answer, or None as long as more verdicts are needed."""
         if not any(one.version == self.last for one in self._telling):
             is_skipped = self.last in self.skipped
             return Conclusion(Ending.UNMEASURABLE, 1, self.last, 0.0) if is_skipped else None
@@ -177,18 +176,18 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return self._credible(posterior) if is_over else None
 
     def best(self) -> tuple[int, float]:
-        """The most probable first bad version and its probability; `last + 1` where there is more likely none."""
+        """Return the most probable first bad version and its probability; `last + 1` if there is probably no change."""
         posterior = self.posterior()
         absent = posterior[-1] > 1 / 2
         version = self.last + 1 if absent else max(range(1, self.last + 1), key=posterior.__getitem__)
         return version, posterior[version]
 
     def midpoints(self, lanes: int = 1) -> list[int]:
-        """The versions to judge next, at most one for each lane. The bad version is the first of all.
+        """Return the versions to judge next, at most one for each slot. The bad version is the first of all.
 
         The midpoints cut the posterior into `lanes + 1` parts of about the same mass. A skipped version is replaced by
-        one beside it. The more versions were skipped, the farther from all of them: versions that do not work often
-        stand together.
+        a neighbour. The more versions were skipped, the larger the distance from all of them: versions that do not work
+        often follow each other.
         """
         posterior = self.posterior()
         below = [sum(posterior[: version + 1]) for version in range(self.last + 1)]
@@ -202,7 +201,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return chosen
 
     def _away_from_skipped(self, versions: list[int]) -> list[int]:
-        """Those at a distance from each skipped version, if there are some in the part that still matters."""
+        """Return the versions at a distance from each skipped version, if the live range has some, else all."""
         first, last = self.live()
         skipped = [version for version in self.skipped if first <= version <= last]
         distance = len(skipped)
@@ -214,14 +213,14 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return versions
 
     def live(self) -> tuple[int, int]:
-        """The versions between which the first bad one is, with the probability `confidence`."""
+        """Return the range of versions that has the first bad one, with the probability `confidence`."""
         found = self._credible(self.posterior())
         return found.first, found.last
 
     def _best_group(self, posterior: Sequence[float]) -> tuple[int, int]:
-        """The most probable group of versions that no verdict can tell apart.
+        """Return the most probable group of versions that no verdict can tell apart.
 
-        A group ends at a version that can be measured, and the other versions in it are skipped.
+        A group ends at a version that can be measured, and all other versions in it are skipped.
         """
         groups: list[tuple[int, int]] = []
         first = 1
@@ -232,7 +231,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return max(groups, key=lambda group: sum(posterior[group[0] : group[1] + 1]))
 
     def _credible(self, posterior: Sequence[float]) -> Conclusion:
-        """The versions that are left where the same small mass is cut off at both ends."""
+        """Return the range of versions that remains when the same small mass is cut off at both ends."""
         cut = (1 - self.confidence) / 2 * (1 - posterior[-1])
         first, last = 1, self.last
         while sum(posterior[1 : first + 1]) < cut:

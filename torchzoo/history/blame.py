@@ -1,7 +1,7 @@
-"""From what an A/B confirmed to the versions that did it: bisections, and for each culprit an A/B over all cases.
+"""Find the versions that caused confirmed changes, by bisections and by an A/B of each culprit over all cases.
 
 The case with the clearest effect is bisected. The culprit and the version before it are then measured on all confirmed
-cases, which says what else it explains. What is left is bisected again.
+cases, to find which of these changes it explains. The changes that remain are bisected again.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, StoreError
 
-#: The most bisections of what one A/B confirmed.
+#: The most bisections for the changes that one A/B confirmed.
 MOST_BISECTIONS = 3
-#: Interval widths (of logarithms) below this are as clear as this: memory hardly varies.
+#: Narrower intervals (of logarithms) count as this wide, since memory hardly varies.
 _LEAST_WIDTH = 1e-3
 
 OnStep = Callable[[Step], None]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A culprit with the comparison that shows what it did."""
+    """A culprit with the comparison that shows its effects."""
 
     blamed: Blamed
-    effects: tuple[Confirmed, ...]  # what it explains, with the figures of the comparison
+    effects: tuple[Confirmed, ...]  # the changes that it explains, with the figures of the comparison
     comparison: RunComparison
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bisections of a group found."""
+    """The result of the bisections of a group."""
 
     found: tuple[Found, ...] = ()
     left: tuple[Confirmed, ...] = ()  # no version was found for these
@@ -54,7 +54,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clearest(confirmed: Sequence[Confirmed]) -> Confirmed:
-    """The change with the largest effect for the width of its interval. A change of status comes last."""
+    """Return the change with the largest effect relative to its interval. Changes of status come last."""
     return max(confirmed, key=_clearness)
 
 
@@ -66,13 +66,11 @@ def _clearness(one: Confirmed) -> float:
 
 
 def request_of(case: Case, request: RunRequest) -> RunRequest:
-    """The request of a night, narrowed to one case."""
+    """Return the request of a night, narrowed to one case."""
     return msgspec.structs.replace(request, patterns=(case.model,), suites=(), axes=request.axes.only(case))
 
 
 class _Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What all bisections of a group share."""
-
     decided: Decided
     request: RunRequest
     on_record: OnRecord
@@ -87,14 +85,14 @@ def explain(
     on_record: OnRecord = ignore,
     on_step: OnStep = ignore,
 ) -> Explained:
-    """The versions that did what was confirmed. What can't be found out is a remark, and costs nothing else.
+    """Find the versions that caused the confirmed changes. A failure becomes a remark, and does not stop the others.
 
     Args:
-        decided: what an A/B of two SPECs says.
-        request: of the night.
-        folders: one for each bisection. What they hold is not measured again.
-        on_record: is told of each record.
-        on_step: is told of each verdict.
+        decided: the result of an A/B of two SPECs.
+        request: the request of the night.
+        folders: one for each bisection. Measurements that they hold are not repeated.
+        on_record: called with each record.
+        on_step: called with each verdict.
     """
     work = _Shared(decided=decided, request=request, on_record=on_record, on_step=on_step)
     try:
@@ -127,9 +125,9 @@ def explain(
 
 
 def joined(found: Sequence[Found], new: Found) -> list[Found]:
-    """All of `found`, and `new`. Where a bisection ended at a culprit that is known, the two become one.
+    """Return `found` with `new`, merged if a bisection ended at a known culprit.
 
-    The figures are those of `new`; what only the earlier one explains keeps its own.
+    The figures are those of `new`; changes that only the earlier culprit explains keep theirs.
     """
     key = (new.blamed.before, new.blamed.specs)
     known = next((one for one in found if (one.blamed.before, one.blamed.specs) == key), None)
@@ -147,7 +145,7 @@ def joined(found: Sequence[Found], new: Found) -> list[Found]:
 
 
 def _direct(decided: Decided) -> Found:
-    """Tonight's version is the culprit: none is between it and the good one."""
+    """Return tonight's version as the culprit, if no version is between it and the good one."""
     blamed = Blamed(
         before=decided.sides.good,
         specs=(decided.sides.bad,),
@@ -161,7 +159,7 @@ def _direct(decided: Decided) -> Found:
 def _culprits(
     work: _Shared, target: Confirmed, versions: tuple[str, ...], folder: Path, remarks: list[str]
 ) -> Iterator[Found]:
-    """The culprits of one bisection. If there is none, `remarks` gets the reason."""
+    """Yield the culprits of one bisection. If there is none, the reason is added to `remarks`."""
     result = _bisected(work, target, versions, folder)
     if not result.culprits:
         remarks.append(_why_none(target, result))
@@ -196,7 +194,7 @@ def _bisected(work: _Shared, target: Confirmed, versions: tuple[str, ...], folde
 
 
 def _examined(work: _Shared, culprit: Culprit, target: Confirmed, folder: Path) -> Found:
-    """What a culprit did to each of the confirmed cases. The case that was bisected is its own in any case."""
+    """Measure the effect of a culprit on each confirmed case. The bisected case always counts as explained."""
     confirmed = work.decided.confirmed
     cases = tuple(dict.fromkeys(one.case for one in confirmed))
     base, candidate = measure_pair(
@@ -218,7 +216,7 @@ def _examined(work: _Shared, culprit: Culprit, target: Confirmed, folder: Path) 
 
 
 def _as_measured(comparison: RunComparison, one: Confirmed) -> Confirmed:
-    """A change with the figures of a comparison that shows it, but not clearly enough for a verdict."""
+    """Return a change with the figures of a comparison that shows it, but not clearly enough for a verdict."""
     finding = _finding(comparison, one)
     if finding is None:
         return msgspec.structs.replace(one, words=f"{one.words} (between the two nights)")
@@ -230,7 +228,7 @@ def _finding(comparison: RunComparison, one: Confirmed) -> Finding | None:
 
 
 def _is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) -> bool:
-    """Whether the culprit beside the version before it lacks the change that its search found."""
+    """Whether the culprit, compared with the version before it, lacks the change that the search found."""
     if culprit.ratio is None:
         return False
     finding = _finding(comparison, target)
@@ -238,7 +236,7 @@ def _is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) 
 
 
 def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, folder: Path) -> Inside | None:
-    """Which part of inductor it is; None where the culprit is not one version, or this does not apply."""
+    """Find the part of inductor that is at fault; None if the culprit is not one version, or `applies_to` says no."""
     if not (culprit.is_exact and applies_to(target.kind, target.case)):
         return None
     return look_inside(target.kind, target.case, base, candidate, prepare(culprit.specs[0]), folder / INSIDE)

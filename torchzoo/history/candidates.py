@@ -1,4 +1,4 @@
-"""What lies between a good and a bad version: releases, nightlies, or commits, as SPECs in order.
+"""List the versions between a good and a bad version: releases, nightlies, or commits, as SPECs in order.
 
 Releases and nightlies are those that pip finds with its own configuration and the indexes of the SPECs, for this Python
 and this platform. So a version that can't be installed here is no candidate. Commits are those that git has between
@@ -21,19 +21,19 @@ from packaging.version import InvalidVersion, Version
 from torchzoo.environments.parsing import parse
 from torchzoo.errors import UsageError, nearest, one_line
 
-#: Seconds that pip or git may take. An index on the network is slow at times.
+#: Seconds that pip or git may take. An index on the network can be slow.
 PATIENCE_S = 300.0
 #: A dated nightly: `2.16.0.dev20261101`, `2.16.0.dev20261101+cpu`.
 _NIGHTLY = re.compile(r"\.dev\d{8}(\+.*)?$")
-SHORT_COMMIT = 10  # characters of a commit's name that are shown
+SHORT_COMMIT = 10  # characters of a commit's name to show
 
 
 class NothingBetween(UsageError):
-    """The bad version follows the good one directly. So it is the first bad one."""
+    """The bad version follows the good one directly, and is therefore the first bad one."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """`torch==2.14.1`. What else the SPEC installs is the same for all candidates."""
+    """`torch==2.14.1`. The other parts of the SPEC are the same for all candidates."""
 
     package: str
     version: str
@@ -44,7 +44,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """`timm@/src/timm:abc123`: a package, the folder of its checkout, and a commit. For the rest, see `Release`."""
+    """`timm@/src/timm:abc123`: a package, the folder of its checkout, and a commit. `others` is as in `Release`."""
 
     package: str
     checkout: str
@@ -56,13 +56,13 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 def candidates(good: str, bad: str, *, pre_releases: bool = False) -> tuple[str, ...]:
-    """The SPECs from `good` to `bad`, in order, both included.
+    """Return the SPECs from `good` to `bad`, in order, both included.
 
-    Where one of the two is a dated nightly, the versions between are nightlies, else they are releases.
+    If one of the two is a dated nightly, the versions between are nightlies, else they are releases.
 
     Args:
         good: a SPEC such as `torch==2.11.0`, or `timm@/src/timm:v1.0.0`.
-        bad: another one of the same package. Parts behind a comma must be the same in both.
+        bad: another SPEC of the same package. Parts behind a comma must be the same in both.
         pre_releases: whether release candidates and the like are candidates, too.
 
     Raises:
@@ -87,7 +87,7 @@ def candidates(good: str, bad: str, *, pre_releases: bool = False) -> tuple[str,
 
 
 def short_name(spec: str) -> str:
-    """A SPEC for a line of a table: `2.14.1`, or the first characters of a commit's name."""
+    """Return a SPEC for a line of a table: `2.14.1`, or the first characters of a commit's name."""
     commit = _as_commit(spec)
     if commit is not None:
         return commit.commit[:SHORT_COMMIT]
@@ -96,7 +96,7 @@ def short_name(spec: str) -> str:
 
 
 def package_of(spec: str) -> str:
-    """The package whose version or commit a SPEC names first: `timm`; the whole SPEC if it names none."""
+    """Return the package whose version or commit a SPEC names first: `timm`; the whole SPEC if it names none."""
     commit = _as_commit(spec)
     if commit is not None:
         return commit.package
@@ -105,7 +105,7 @@ def package_of(spec: str) -> str:
 
 
 def about_commit(spec: str) -> str:
-    """Who made a commit, when, and what it is about: `Ada Lovelace, 2026-11-01: Faster layers`. Empty for a version."""
+    """Return a commit's author, date and subject: `Ada Lovelace, 2026-11-01: Faster layers`. Empty for a version."""
     commit = _as_commit(spec)
     if commit is None:
         return ""
@@ -117,14 +117,14 @@ def about_commit(spec: str) -> str:
 
 
 def _parts(spec: str) -> list[str]:
-    """What stands between the commas of a SPEC, without what is only written in another way."""
+    """Return the parts of a SPEC between commas, with packages and versions in one spelling."""
     parts = [part.strip() for part in re.split(r"(?<!\\),", spec)]
     named = [_package_and_version(part) for part in parts]
     return ["==".join(package) if package is not None else part for part, package in zip(parts, named, strict=True)]
 
 
 def _changed(good: str, bad: str) -> tuple[str, str, tuple[str, ...]] | None:
-    """The one part in which two SPECs differ, in both, and the parts that they share; None if more differ."""
+    """Return the one part in which two SPECs differ, of both, and the parts that they share; None if more differ."""
     first, last = _parts(good), _parts(bad)
     was, now = [part for part in first if part not in last], [part for part in last if part not in first]
     return (was[0], now[0], tuple(part for part in first if part in last)) if len(was) == len(now) == 1 else None
@@ -135,7 +135,7 @@ def _first_package(spec: str) -> tuple[str, str] | None:
 
 
 def _as_commit(spec: str) -> Commit | None:
-    """The first part of a SPEC that names a commit."""
+    """Return the first part of a SPEC that names a commit."""
     for part in _parts(spec):
         package, at, rest = part.partition("@")
         checkout, colon, commit = rest.rpartition(":")
@@ -173,9 +173,9 @@ def _between_commits(good: Commit, bad: Commit) -> tuple[str, ...]:
 
 
 def _line(checkout: str, first: str, last: str) -> list[str]:
-    """The commits from `first` to `last`, each with all that the one before it has, so that a change stays once made.
+    """Return the commits from `first` to `last`, each a descendant of the one before, so that changes persist.
 
-    From a commit the line goes down to the first of its parents that has `first`: along the main line as far as that
+    From a commit the line continues with the first of its parents that has `first`: along the main line as far as that
     has it, and then into the branch from which it came.
     """
     listed = _git(checkout, "rev-list", "--parents", "--ancestry-path", f"{first}..{last}")
@@ -189,7 +189,7 @@ def _line(checkout: str, first: str, last: str) -> list[str]:
 
 
 def _full_name(commit: Commit, checkout: str) -> str:
-    """The 40 characters of a commit's name. The name is checked by git, and does not change while others commit."""
+    """Return the 40 characters of a commit's name, checked by git; branches may move while the search runs."""
     found = _git(checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit.commit}^{{commit}}")
     if found.returncode == 0:
         return found.stdout.strip()
@@ -208,7 +208,7 @@ def _git(checkout: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _releases(good: str, bad: str) -> tuple[Release, Release] | None:
-    """The part in which the two SPECs differ, where they differ in the version of one package alone."""
+    """Return the part in which two SPECs differ, if that is the version of one package alone."""
     changed = _changed(good, bad)
     if changed is None:
         return None
@@ -242,7 +242,7 @@ def _between_releases(good: Release, bad: Release, indexes: Sequence[str], *, pr
 
 
 def _public(version: Version) -> Version:
-    """The version without its local part: 2.16.0 for 2.16.0+cpu."""
+    """Return the version without its local part: 2.16.0 for 2.16.0+cpu."""
     return Version(version.public)
 
 
@@ -254,7 +254,7 @@ def _version(release: Release) -> Version:
 
 
 def _check_offered(version: Version, package: str, offered: Sequence[Version]) -> None:
-    """Raises `UsageError` if there is no such version. One with another local part (`+cpu`) counts."""
+    """Raise `UsageError` if there is no such version. Versions with another local part (`+cpu`) count."""
     if any(one.public == version.public for one in offered):
         return
     hint = nearest(str(version), map(str, offered), otherwise=f"the newest is {offered[-1]}")
@@ -262,7 +262,7 @@ def _check_offered(version: Version, package: str, offered: Sequence[Version]) -
 
 
 def one_of_each(versions: Iterable[Version], *, prefer: str | None) -> list[Version]:
-    """The versions in order, each public version once: the one with the local part `prefer`, else one without."""
+    """Return the versions in order, each public version once: with the local part `prefer`, else without one."""
     kept: dict[str, Version] = {}
     for version in versions:
         known = kept.get(version.public)
@@ -272,11 +272,11 @@ def one_of_each(versions: Iterable[Version], *, prefer: str | None) -> list[Vers
 
 
 def offered_versions(package: str, indexes: Sequence[str] = (), *, pre_releases: bool = False) -> list[Version]:
-    """The versions of a package that pip finds, from the oldest to the newest.
+    """Return the versions of a package that pip finds, from the oldest to the newest.
 
     Args:
         package: its name.
-        indexes: URLs of indexes beside pip's own.
+        indexes: URLs of indexes in addition to pip's own.
         pre_releases: whether release candidates, nightlies and the like are versions, too.
 
     Raises:
@@ -304,7 +304,7 @@ def _last_line(text: str) -> str:
 
 
 def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program that only reads. It asks nobody for a password."""
+    """Run a program that only reads, without a prompt for a password."""
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "PIP_NO_INPUT": "1", "LC_ALL": "C"}
     try:
         return subprocess.run(  # noqa: S603  git and pip, with checked words

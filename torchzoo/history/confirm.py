@@ -1,7 +1,7 @@
-"""Proposals decided: tonight's software and that of an earlier night, measured in turns on the proposed cases.
+"""Decide proposals: measure tonight's software and that of an earlier night in turns on the proposed cases.
 
-What a first A/B can't tell is measured once more, with more processes and by itself: so a night without any change has
-two chances in a hundred of a false alarm, instead of one.
+Proposals that a first A/B can't decide are measured again, alone and with more processes. So a night without any change
+has two chances in a hundred of a false alarm, instead of one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torchzoo.store import Run, read_run
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The proposals that one A/B decides."""
 
-    base: str  # the night that is measured beside tonight; a proposal may have a later base of its own
+    base: str  # the night that is compared with tonight; a proposal may have a later base of its own
     proposals: tuple[Proposal, ...]
 
     @property
@@ -50,7 +50,7 @@ class MeasuredGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """What an A/B says of a group of proposals."""
+    """The result of an A/B for a group of proposals."""
 
     group: Group
     sides: Sides
@@ -60,7 +60,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def groups_of(proposals: Iterable[Proposal]) -> tuple[Group, ...]:
-    """The proposals by the night that they are measured beside: of all those of a case, the earliest base."""
+    """Group proposals by the night to compare with: the earliest base of all proposals of a case."""
     proposals = tuple(proposals)
     base: dict[Case, str] = {}
     for one in proposals:
@@ -81,7 +81,7 @@ def measure_pair(
     repeats: int = REPEATS,
     on_record: OnRecord = ignore,
 ) -> tuple[Run, Run]:
-    """Two SPECs measured in turns on some cases of a request. What `folder` holds of it is not measured again.
+    """Measure two SPECs in turns on some cases of a request. Measurements that `folder` holds are not repeated.
 
     Raises:
         TorchzooError: an environment can't be made, or nothing can be measured in it; the message is one line.
@@ -100,7 +100,7 @@ def measure_pair(
 
 
 def decide(measured: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
-    """What the A/Bs of a night say. The p-values are adjusted for the tests of all of them together."""
+    """Return the results of the A/Bs of a night. The p-values are adjusted for the tests of all of them together."""
     if not measured:
         return ()
     together = compare_in_turns(_joined([one.base for one in measured]), _joined([one.candidate for one in measured]))
@@ -108,11 +108,11 @@ def decide(measured: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
 
 
 def decide_again(first: Sequence[Decided], more: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
-    """What the A/Bs of a night say, where what some could not tell was measured once more.
+    """Return the results of the A/Bs of a night, with those of the second A/Bs for undecided proposals.
 
     Args:
-        first: what the first A/Bs say.
-        more: groups of what is undecided in them, measured with more processes.
+        first: the results of the first A/Bs.
+        more: groups of the proposals that were undecided, measured with more processes.
     """
     again = decide(more)
     told = {proposal for one in again for proposal in one.group.proposals}
@@ -129,7 +129,7 @@ def decide_again(first: Sequence[Decided], more: Sequence[MeasuredGroup]) -> tup
 
 
 def _joined(runs: Sequence[Run]) -> Run:
-    """The runs as one. No case is in two of them."""
+    """Join runs that have no case in common."""
     cases = tuple(case for run in runs for case in run.manifest.cases)
     manifest = msgspec.structs.replace(runs[0].manifest, cases=cases)
     return Run(path=runs[0].path, manifest=manifest, records=tuple(record for run in runs for record in run.records))
@@ -151,7 +151,7 @@ def _decided(one: MeasuredGroup, together: RunComparison) -> Decided:
 
 
 def changes_for_the_worse(comparison: RunComparison, base: Run, candidate: Run, night: str) -> tuple[Confirmed, ...]:
-    """What is slower, takes more memory, newly fails, is incorrect, is unsteady or leaks, or has more graph breaks.
+    """Return the changes for the worse: in metrics, statuses (failing, incorrect, unsteady), leaks and graph breaks.
 
     Args:
         comparison: of the two runs.
@@ -184,7 +184,7 @@ def _kind_of(change: StatusChange, statuses: Mapping[Case, Status]) -> Kind | No
 
 
 def of_finding(finding: Finding, night: str) -> Confirmed:
-    """A difference as a change: with both figures, and the ratio with its interval."""
+    """Return a difference as a change with both figures, and the ratio with its interval."""
     values = [value_text(finding.metric, value) for value in (finding.base, finding.candidate)]
     words = f"{values[0]} -> {values[1]}, {ratio_text(finding)}"
     return Confirmed(case=finding.case, kind=Kind(finding.metric.value), base=night, ratio=finding.ratio, words=words)

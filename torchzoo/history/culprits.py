@@ -1,11 +1,11 @@
-"""From a good and a bad version to the first bad one, and to the next ones if the change has several steps.
+"""Find the first bad version between a good and a bad one, and further culprits if the change has several steps.
 
-A search ends with one culprit. Then the culprit is the good version of the next search: if the bad version still
-differs from it, another culprit is between them. This ends when nothing is left of the change. A change is what the
-judge calls bad. So of steps that are each smaller than its threshold, only the one with which their sum exceeds the
-threshold is found.
+A search ends with one culprit, which is the good version of the next search: if the bad version still differs from it,
+another culprit is between them. The searches end when no change remains. A change is a difference that the judge calls
+bad. So of several steps that are each below its threshold, only the step at which their sum exceeds the threshold is
+found.
 
-Everything follows from the log. So a bisection that was killed goes on where it stopped.
+The state of a bisection is in its log. So a bisection that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from torchzoo.history.turns import ignore
 from torchzoo.report import units
 from torchzoo.stats import Estimate
 
-#: The most effort for one verdict. It begins with 1 and doubles as long as the verdict is inconclusive.
+#: The most effort for one verdict. Effort begins with 1 and doubles as long as the verdict is inconclusive.
 MOST_EFFORT = 16
-#: The probability that nothing is left of the change after a culprit, before that is measured.
+#: The prior probability that no change remains after a culprit.
 NOTHING_LEFT = 0.5
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One verdict, and what the search believes after it."""
+    """A verdict, and the most probable answer after it."""
 
     entry: LoggedVerdict
-    best: str  # SPEC of the most probable first bad version; empty: there is more likely none
+    best: str  # SPEC of the most probable first bad version; empty if there is probably no change
     probability: float
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the change: the first bad version is one of `specs`. It is one, unless versions were skipped."""
+    """A step of the change. The first bad version is one of `specs`, which are several if versions were skipped."""
 
     before: str  # SPEC: the last version without this step
     specs: tuple[str, ...]
@@ -60,7 +60,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bisection found, and why it stopped."""
+    """The result of a bisection, and why it stopped."""
 
     culprits: tuple[Culprit, ...]
     ended: Ending  # of the last search; FOUND if the last culprit is the bad version itself
@@ -69,13 +69,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Follower(msgspec.Struct, frozen=True, kw_only=True):
-    """How a bisection is followed. `rates`, `confidence`: see `bisection.Search`."""
+    """A bisection in progress. `rates`, `confidence`: see `bisection.Search`."""
 
     asked: Asked
     log: BisectLog
     judge: Judge
     show: Callable[[Step], None]
-    show_culprit: Callable[[Culprit], None] = ignore  # where what follows it is searched next
+    show_culprit: Callable[[Culprit], None] = ignore  # called before the search for further culprits
     rates: ErrorRates = ErrorRates()
     confidence: float = 0.95
     most_effort: int = MOST_EFFORT
@@ -83,8 +83,8 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
     def follow(self) -> Result:
         """Judge versions until all culprits are found, or until no more can be found.
 
-        An exception of the judge ends it, but for a culprit that is no good version for the next search. What was
-        judged before is in the log.
+        An exception of the judge ends the bisection, unless a culprit can't be the good version of the next search.
+        The log keeps earlier verdicts.
         """
         versions, entries = self.asked.versions, self.log.entries()[0]
         culprits: list[Culprit] = []
@@ -126,16 +126,15 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
                 self.show(Step(entry=entry, best=(*versions, "")[version], probability=probability))
 
     def _judged(self, good: str, asks: Sequence[Judgement]) -> Iterator[LoggedVerdict]:
-        """The verdicts on some versions, which are judged together."""
         for ask, evidence in zip(asks, self.judge.judge(good, asks), strict=True):
             yield self.log.append(good, ask, evidence)
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the log says about one search."""
+    """The state of one search according to the log."""
 
     judged: tuple[Judged, ...]
-    again: dict[str, Judgement]  # for each version that was judged, how it is judged once more
+    again: dict[str, Judgement]  # for each version that was judged, its next judgement
     pending: tuple[str, ...]  # versions whose latest verdict is inconclusive
 
     @classmethod
@@ -160,7 +159,7 @@ class State(msgspec.Struct, frozen=True):
         return cls(tuple(judged), again, tuple(pending))
 
     def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[Judgement]:
-        """The versions to judge next: first those that were inconclusive and still matter."""
+        """Return the versions to judge next: first inconclusive versions that still matter."""
         first, last = search.live()
         matter = {*versions[first:last], versions[-1]}
         specs = [spec for spec in self.pending if spec in matter]
@@ -183,7 +182,7 @@ def _culprit(versions: Sequence[str], entries: Sequence[LoggedVerdict], end: Con
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """`bad 1.100x [1.080, 1.120]`, `skipped: the model fails`."""
+    """Return `bad 1.100x [1.080, 1.120]`, or `skipped: the model fails`."""
     parts = [str(evidence.verdict)]
     if evidence.ratio is not None:
         parts.append(ratio_text(evidence.ratio))
@@ -191,5 +190,5 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def ratio_text(ratio: Estimate) -> str:
-    """`1.100x [1.080, 1.120]`: the value with its interval."""
+    """Return `1.100x [1.080, 1.120]`: the value with its interval."""
     return units.factor(ratio, decimals=3)

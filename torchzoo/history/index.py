@@ -1,8 +1,8 @@
-"""An SQLite index over the folders of runs: small figures of each case of each run, for questions over many runs.
+"""An SQLite index over the folders of runs, with a few figures of each case of each run, for questions over many runs.
 
-It is made from the folders, and only what changed is read again. Several processes may update and read it at once: each
-run is written in one transaction, and a writer waits for others. What an index of another version holds is dropped and
-made again.
+The index is made from the folders, and an update reads only folders that changed. Several processes may update and read
+the index at once: each run is written in one transaction, and a writer waits for others. An index of another version is
+emptied and made again.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from torchzoo.history.schema import (
 )
 from torchzoo.store import RECORD_FILES, read_run
 
-#: The name of the index in the folder that it is about.
+#: The name of the index in the folder of the runs.
 INDEX_NAME = "history.sqlite"
 #: A folder with one of these files holds an A/B or a bisection.
 EXPERIMENTS = frozenset({"ab.json", "bisect.json"})
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """What an update found."""
+    """The result of an update."""
 
     runs: int  # in the index now, those with problems included
     indexed: int = 0  # runs that were read: new ones, and those that changed
     removed: int = 0  # runs whose folder is gone
-    problems: dict[str, str] = {}  # by folder, why it can't be read, or what of it can't
+    problems: dict[str, str] = {}  # by folder, why it or a part of it can't be read
 
 
 class Index:
@@ -54,13 +54,13 @@ class Index:
         self.connection = connection
 
     def update(self, folders: Sequence[Path], *, progress: Callable[[str], None] | None = None) -> Update:
-        """Read the runs below some folders that are new or changed, and forget those below them that are gone.
+        """Read the runs below some folders that are new or changed, and drop runs whose folder is gone.
 
-        A folder that can't be read is one line in the result. It costs no other.
+        A folder that can't be read becomes a line in the result, and does not stop the others.
 
         Args:
             folders: searched with all folders below, except hidden ones.
-            progress: is called with the path of each run before it is read.
+            progress: called with the path of each run before it is read.
 
         Raises:
             HistoryError: a folder does not exist, or the index can't be written.
@@ -75,7 +75,7 @@ class Index:
         known = dict(self.connection.execute("SELECT path, stamp FROM runs"))
         indexed = 0
         for name, path in found.items():
-            stamp = files_stamp(path)  # before the files are read: what is added meanwhile is read the next time
+            stamp = files_stamp(path)  # before reading: later additions are read by the next update
             if known.get(name) == stamp:
                 continue
             if progress is not None:
@@ -97,14 +97,14 @@ class Index:
         """Write one run, in one transaction.
 
         Args:
-            name: of its folder.
+            name: the path of its folder.
             stamp: `files_stamp` of the folder, from before it was read.
-            contents: what is kept of it, or why it can't be read.
+            contents: the rows of the run, or why it can't be read.
         """
         with self.transaction() as connection:
             kept = connection.execute("SELECT stamp FROM runs WHERE path = ?", (name,)).fetchone()
             if kept == (stamp,):
-                return  # another process was faster
+                return  # another process has written it
             forget(connection, name)
             if isinstance(contents, Exception):
                 row = (name, stamp, one_line(contents), *[""] * 6, "{}")
@@ -120,7 +120,7 @@ class Index:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that writes. Other writers wait until it ends."""
+        """Begin a transaction that writes. Other writers wait until it ends."""
         self.connection.execute("BEGIN IMMEDIATE")
         is_whole = False
         try:
@@ -141,16 +141,16 @@ class Index:
 
 @contextlib.contextmanager
 def open_index(path: Path, *, rebuild: bool = False) -> Iterator[Index]:
-    """Open the index at `path`; make it if there is none, or if it is one of an older version.
+    """Open the index at `path`; make it if there is none, or if it is of an older version.
 
     Args:
         path: of the file.
-        rebuild: drop what it holds, and also the file itself if it is damaged. A file that is no index at all is only
-            dropped if it has the index's own name.
+        rebuild: empty the index, and also delete the file itself if it is damaged. A file that is no index at all is
+            deleted only if it has the index's own name.
 
     Raises:
-        DamagedIndex: the file is damaged, or something else.
-        HistoryError: it was written by a newer torchzoo, or can't be written.
+        DamagedIndex: the file is damaged, or no index.
+        HistoryError: the index was written by a newer torchzoo, or can't be written.
     """
     try:
         version = version_of(path)
@@ -175,7 +175,7 @@ def open_index(path: Path, *, rebuild: bool = False) -> Iterator[Index]:
 
 
 def check_index(path: Path) -> None:
-    """See whether the index at `path` can be used; there may be none. All of the file is read.
+    """Check whether the index at `path` can be used; there may be none. The whole file is read.
 
     Raises:
         DamagedIndex, HistoryError: as `open_index`.
@@ -197,7 +197,7 @@ def _delete(path: Path) -> None:
 
 
 def _ready(path: Path, *, rebuild: bool) -> Index:
-    """The open index with the tables of this version; empty ones if `rebuild` says so."""
+    """Return the open index with the tables of this version, which are empty if `rebuild` is set."""
     with contextlib.ExitStack() as if_it_fails:
         index = _connected(path)
         if_it_fails.callback(index.connection.close)
@@ -207,7 +207,7 @@ def _ready(path: Path, *, rebuild: bool) -> Index:
 
         if rebuild or not is_current():
             with index.transaction() as connection:
-                if rebuild or not is_current():  # another process may have made them meanwhile
+                if rebuild or not is_current():  # another process may have made the tables
                     make_tables(connection)
         if_it_fails.pop_all()
     return index
@@ -227,7 +227,7 @@ def _connected(path: Path) -> Index:
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Let one process write while others read.
 
-    While another process makes the same new file, SQLite refuses this at once. It waits only with other statements.
+    While another process makes the same new file, SQLite refuses this statement at once, and waits only with others.
     """
     until = time.monotonic() + BUSY_S
     while True:
@@ -245,9 +245,9 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
-    """The folders of runs at or below `root`, in the order of their names.
+    """Yield the folders of runs at or below `root`, in the order of their names.
 
-    Hidden folders are left out. So are A/Bs and bisections below `root`: their runs measure other software on purpose.
+    Hidden folders are left out, and so are A/Bs and bisections below `root`: their runs measure other software.
 
     Args:
         root: where to begin.
@@ -272,7 +272,7 @@ def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
 
 
 def files_stamp(path: Path) -> str:
-    """Size and time of the files that a run is read from. It changes when they do."""
+    """Return the sizes and times of the files of a run, which change when the run does."""
     parts = []
     for name in (*RECORD_FILES, "run.json"):
         try:

@@ -1,21 +1,21 @@
-"""From a case that inductor makes wrong or slow to the part of inductor that does it.
+"""Find the part of inductor that makes a case wrong or slow.
 
-PyTorch's own `torch._inductor.compiler_bisector` does the search: first over the backends (eager, aot_eager,
+PyTorch's own `torch._inductor.compiler_bisector` searches: first over the backends (eager, aot_eager,
 aot_eager_decomp_partition, inductor), then over the subsystems of that backend (passes before the gradients, joint
-passes, passes after the gradients, lowerings and some settings), then over the applications of a subsystem. We give it
-more settings, such as one without fusion, and answer one question each time: is the result wrong, or is the step slow?
-`inductor_script` does, in a process of its own.
+passes, passes after the gradients, lowerings and some settings), then over the applications of a subsystem. torchzoo
+adds more settings, such as one without fusion, and answers one question each time: is the result wrong, or is the step
+slow? `inductor_script` does so, in a process of its own.
 
-Where it does not apply:
+The search does not apply if:
 
 - the case's backend is not inductor, or the problem is there in eager too;
 - the problem is a crash or a hang: those end the process, and the search with it;
-- wrong random numbers: the check gives inductor eager's;
-- slow code that no single subsystem is to blame for. A pass is found only if the code is fast without it. Without
-  lowerings nothing is fused, so a slow lowering is found only if it is slower than that. Tiling and generated code are
-  no subsystems;
-- which kernel it is, where a setting such as `max_fusion_size` makes the problem go;
-- slow host code, guards and recompilations.
+- random numbers are wrong: in the check, inductor gets eager's numbers;
+- no single subsystem makes the code slow. A pass is found only if the code is fast without it. Without lowerings
+  nothing is fused, so a slow lowering is found only if it is slower than that. Tiling and generated code are no
+  subsystems;
+- the question is which kernel is at fault, and a setting such as `max_fusion_size` removes the problem;
+- host code is slow, such as guards and recompilations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
 from torchzoo.history.inductor_script import Answer, Task
 
-#: Seconds for a whole search. A small model takes a minute of CPU time; a large one compiles for minutes at each try.
+#: Seconds for a whole search. A small model takes a minute of CPU time; a large one compiles for minutes in each try.
 LIMIT_S = 3600.0
 ANSWER_BYTES = 2**20
 
@@ -49,7 +49,7 @@ _SUBSYSTEMS = {
 
 
 class BisectionFailed(TorchzooError):
-    """The compiler's bisection gave no answer. The message is one line with the reason."""
+    """The bisection of the compiler gave no answer. The message is one line with the reason."""
 
 
 def bisect_inductor(
@@ -64,11 +64,11 @@ def bisect_inductor(
     """Find the backend, the subsystem and its application that make a case wrong or slow.
 
     Args:
-        case: with the backend `inductor`; its compiled code is made anew for each try.
+        case: with the backend `inductor`; each try compiles it again.
         slow_from: the compiled step is slow if it takes more than this many times as long as eager's step: 0.9 where it
             should take 80% of eager's time, and takes 95%. None: the case's results are wrong.
         models_dirs: more folders of models.
-        python: the Python with the torch to look into. It needs what torchzoo needs.
+        python: the Python that has the torch to examine, and what torchzoo needs.
         variables: more environment variables for it; with another Python also the PYTHONPATH that has torchzoo.
         limit_s: seconds for the whole search.
 
@@ -101,7 +101,7 @@ def bisect_inductor(
 
 
 def in_words(answer: Answer) -> str:
-    """An answer for people: `inductor, the lowering of an operator (lowerings), number 12: relu`."""
+    """Return an answer in words: `inductor, the lowering of an operator (lowerings), number 12: relu`."""
     parts = [f"backend {answer.backend}"]
     if answer.subsystem is None:
         return f"{parts[0]}; which part of it is not known"
@@ -114,7 +114,7 @@ def in_words(answer: Answer) -> str:
 
 
 def reproduce_in_words(answer: Answer) -> str:
-    """For a shell, the variables that switch off the part at fault and all later ones of its kind; empty if none do."""
+    """Return shell variables that turn off the part at fault and all later ones of its kind; empty if none do."""
     if answer.subsystem not in _SUBSYSTEMS or answer.number is None:
         return ""
     last_good = answer.number - 1
@@ -124,12 +124,11 @@ def reproduce_in_words(answer: Answer) -> str:
 
 
 def _root() -> str:
-    """The folder that has this torchzoo."""
     return str(Path(__file__).resolve().parents[2])
 
 
 def _run(command: list[str], environment: dict[str, str], limit_s: float, case: Case) -> str:
-    """Run the script. Returns how it ended, with the last line that it printed."""
+    """Run the script. Return how it ended, with the last line of its output."""
     try:
         done = subprocess.run(  # noqa: S603  our own script
             command,

@@ -1,7 +1,7 @@
-"""The script of `inductor_bisect`: it drives PyTorch's `CompilerBisector` over one case, in a process of its own.
+"""Run PyTorch's `CompilerBisector` over one case, in a process of its own: the script of `inductor_bisect`.
 
-It reads a `Task` from the file that is its first argument, and writes an `Answer` to its second. Torch is imported when
-it works, not when this module is.
+The script reads a `Task` from the file of its first argument, and writes an `Answer` to that of its second. Torch is
+imported by the functions, not by the module.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from torchzoo.model import Model
 
-#: Pairs of steps (eager, compiled) that are timed for one answer to "is it slow?", after the warm-up of both.
+#: Pairs of steps (eager, compiled) that are timed for one answer to "is it slow?", and those before to warm up.
 PAIRS, WARM_UP_STEPS = 11, 3
 
-#: Settings of inductor that the search tries, too, before it looks for a lowering. Each value leaves something out that
-#: PyTorch's bisector does not know: the pass that removes what does nothing, the reuse of buffers, fusion.
+#: Settings of inductor that the search also tries, before lowerings. Each value turns off something that PyTorch's
+#: bisector does not know: the pass that removes operators without effect, the reuse of buffers, fusion.
 MORE_SETTINGS: dict[str, object] = {
     "disabled_passes": "remove_noop_ops",
     "shape_padding": False,
@@ -53,24 +53,24 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _NoPart(TorchzooError):
-    """Each part of a backend was left out once, and the problem stayed. Its argument is the backend."""
+    """Each part of a backend was left out once, and the problem stayed. The argument is the backend."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `CompilerBisector` found. The first three are None if nothing was found."""
+    """The result of `CompilerBisector`. The first three fields are None if nothing was found."""
 
     backend: str | None = None
     subsystem: str | None = None
-    number: int | None = None  # counted from 0: which application of the subsystem is at fault
-    about: str | None = None  # what that application worked on: a node of the graph, a pass
-    setting: str = ""  # if the subsystem is a setting: with which value the problem is gone, as in `max_fusion_size=1`
+    number: int | None = None  # counted from 0: the application of the subsystem that is at fault
+    about: str | None = None  # the object of that application: a node of the graph, a pass
+    setting: str = ""  # if the subsystem is one: the setting that removes the problem, such as `max_fusion_size=1`
     tries: int = 0
     problem: str = ""  # why there is no answer
 
 
 @with_room
 def main(task_file: str, answer_file: str) -> None:
-    """Read the task, bisect, write the answer."""
+    """Read the task, bisect, and write the answer."""
     task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)
     found = attempt(lambda: bisected(task))
     if isinstance(found, Exception):
@@ -79,7 +79,7 @@ def main(task_file: str, answer_file: str) -> None:
 
 
 def bisected(task: Task) -> Answer:
-    """Bisect one case, if it has the symptom at all. All of it happens in this process."""
+    """Bisect one case, if it has the symptom at all, in this process."""
     if task.slow_from is not None and task.slow_from < 1:
         os.environ["TORCH_BISECT_BACKEND"] = "inductor"  # other backends don't make a step faster than eager
     from torch._inductor.compiler_bisector import CompilerBisector
@@ -118,7 +118,7 @@ def bisected(task: Task) -> Answer:
 
 
 def _is_last_part() -> bool:
-    """Whether PyTorch's bisector leaves out the last part of a backend now. It would try all but the first again."""
+    """Whether PyTorch's bisector leaves out the last part of a backend now, and would next try the others again."""
     from torch._inductor.compiler_bisector import BACKENDS, CompilerBisector
 
     backend, part = CompilerBisector.get_backend(), CompilerBisector.get_subsystem()
@@ -128,13 +128,13 @@ def _is_last_part() -> bool:
 
 
 def _with_more_settings() -> dict[str, str]:
-    """Let PyTorch's bisector try our settings, too. Returns all settings that it tries, by their names there."""
+    """Let PyTorch's bisector also try MORE_SETTINGS. Return all settings that it tries, by its names for them."""
     from torch._inductor import config
     from torch._inductor.compiler_bisector import BACKENDS, ConfigChange
 
     known = config.get_config_copy()
     more = [
-        ConfigChange("inductor", name, repr(value) if isinstance(value, str) else value)  # it evaluates what is text
+        ConfigChange("inductor", name, repr(value) if isinstance(value, str) else value)  # strings are evaluated
         for name, value in MORE_SETTINGS.items()
         if name in known
     ]
@@ -146,7 +146,7 @@ def _with_more_settings() -> dict[str, str]:
 
 
 def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
-    """Whether the problem is there, compiled anew each time."""
+    """Return a function that says whether the problem is present, and compiles anew each time."""
     import torch
 
     from torchzoo.measure.check.check_case import check_case
@@ -168,7 +168,7 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
 
 
 def compiled_over_eager(case: Case, model_class: type[Model], device: torch.device) -> float:
-    """How many times as long as eager's the compiled step takes: the median of some pairs that are timed in turns."""
+    """Return the median ratio of the times of the compiled and the eager step, over pairs timed in turns."""
     import torch
 
     from torchzoo.measure.clock import DeviceClock

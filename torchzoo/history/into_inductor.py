@@ -1,4 +1,4 @@
-"""From the version that made a compiled case slower or wrong to the part of inductor that did it."""
+"""Find the part of inductor in the version that made a compiled case slower or wrong."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, i
 from torchzoo.history.proposals import Kind
 from torchzoo.store import Run, write_whole
 
-#: The file that keeps the answer.
+#: The file with the answer.
 INSIDE = "inside.json"
 NO_ANSWER = "inductor's own bisector gave no answer"
 _MOST_BYTES = 2**20
-#: It is inductor's where its step over eager's, which is measured in the same process, became slower by 2% at least.
+#: Inductor is examined if its step, relative to eager's in the same process, became slower by at least 2%.
 _LEAST_CHANGE = 1.02
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of inductor it is, or why that is not known."""
+    """The part of inductor at fault, or why it is not known."""
 
     words: str
-    without_it: str = ""  # environment variables for a shell that leave that part out; empty if there are none
+    without_it: str = ""  # shell variables that leave that part out; empty if there are none
 
 
 def applies_to(kind: Kind, case: Case) -> bool:
@@ -39,15 +39,15 @@ def applies_to(kind: Kind, case: Case) -> bool:
 def look_inside(
     kind: Kind, case: Case, base: Run, candidate: Run, environment: PythonEnvironment, kept: Path
 ) -> Inside:
-    """Let inductor's bisector look into the version that did it. It compiles the case many times: this takes minutes.
+    """Let inductor's bisector examine the first bad version. This takes minutes, since the case is compiled many times.
 
     Args:
-        kind: what became worse.
+        kind: the kind of change.
         case: with the backend inductor.
         base: a run of the case with the last good version.
         candidate: a run of the case with the first bad version, measured in turns with `base`.
         environment: of the first bad version.
-        kept: the file for the answer. What it holds is not looked for again.
+        kept: the file for the answer. An answer that it holds is returned without a search.
     """
     if kept.is_file():
         before = attempt(lambda: msgspec.json.decode(read_file(kept, _MOST_BYTES), type=Inside))
@@ -83,7 +83,7 @@ def _looked_for(kind: Kind, case: Case, base: Run, candidate: Run, environment: 
 
 
 def _over_eager(run: Run, case: Case) -> float | None:
-    """How many times as long as eager's the compiled step takes; None where it was not measured."""
+    """Return the ratio of the compiled step's time to eager's; None if it was not measured."""
     of_case = (one for one in case_results(run) if one.case == case and one.figures is not None)
     ratio = next((one.figures.time_ratio for one in of_case if one.figures is not None), None)
     return None if ratio is None else ratio.value

@@ -1,4 +1,4 @@
-"""Issues on regressions of a night: the cases, the first bad version, and the command that shows it again."""
+"""Write issues on regressions of a night: the cases, the first bad version, and a command that reproduces it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     what: str  # latency, device memory, failing ...
     change: str  # `10.0 ms -> 11.0 ms, 1.100x [1.090, 1.110]`
-    short: str  # `1.10x`; empty where it has no ratio
+    short: str  # `1.10x`; empty if there is no ratio
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def title(issue: Issue) -> str:
-    """`resnet18 eval cpu eager bs4: latency 1.10x since timm 0123456789 (and 3 more)`."""
+    """Return `resnet18 eval cpu eager bs4: latency 1.10x since timm 0123456789 (and 3 more)`."""
     first = issue.effects[0]
     more = f" (and {len(issue.effects) - 1} more)" if len(issue.effects) > 1 else ""
     since = f" since {issue.version}" if issue.version else f", found in the night {issue.night}"

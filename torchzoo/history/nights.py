@@ -1,13 +1,13 @@
 """The folder of a watch: a folder for each night, with all that was measured and found.
 
-    nights/STAMP/asked.json     what the night was begun with
+    nights/STAMP/asked.json     the request of the night
     nights/STAMP/run/           the run of the suite
     nights/STAMP/confirm/       an A/B of tonight's software and an earlier one: base and candidate (confirm-2 ...)
-    nights/STAMP/confirm-again/ another one with more processes, of what that could not tell (confirm-again-2 ...)
+    nights/STAMP/confirm-again/ an A/B with more processes of proposals that were undecided (confirm-again-2 ...)
     nights/STAMP/bisect-1/      a bisection, and the A/B of each culprit (culprit-1 ...)
     nights/STAMP/issue-1.md     the body of an issue; its first line is the title
     nights/STAMP/issue-1.url    where the issue was posted (and issue-1.mark: see `torchzoo.history.post`)
-    nights/STAMP/night.json     what came of the night, written last. Without it, the night is gone on with.
+    nights/STAMP/night.json     the result of the night, written last. A night without it is continued.
     history.sqlite              the index over the runs of the nights
     .lock                       locked by the process that works here
 
@@ -42,17 +42,17 @@ _Read = TypeVar("_Read", bound=msgspec.Struct)
 
 
 class NightAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a night was begun with."""
+    """The request of a night."""
 
     spec: str  # the SPEC as it was given
-    software: str  # the same in full: a commit by its whole name
+    software: str  # the SPEC in full: a commit by its whole name
     request: RunRequest
 
 
 class NightStatus(enum.StrEnum):
     GOOD = "good"  # nothing was confirmed
     REGRESSED = "regressed"
-    UNDECIDED = "undecided"  # something was proposed, and could not be decided
+    UNDECIDED = "undecided"  # a proposal could not be decided
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,28 +61,28 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     kind: Kind
     base: str  # the last night before it
-    ratio: Estimate | None = None  # tonight's software over an earlier one's; None where the status changed
+    ratio: Estimate | None = None  # tonight's software over an earlier one's; None if the status changed
     words: str  # for people: `10.0 ms -> 11.0 ms, 1.100x [1.090, 1.110]`
 
     @property
     def label(self) -> str:
-        """`resnet18 eval cpu eager bs4: latency`."""
+        """The case and the kind of change: `resnet18 eval cpu eager bs4: latency`."""
         return f"{self.case.label()}: {self.kind.words}"
 
 
 class Blamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The version that made something worse: one of `specs`. It is one, unless versions could not be judged."""
+    """The version that caused changes: one of `specs`, which are several if versions could not be judged."""
 
     before: str  # SPEC: the last version without the change
     specs: tuple[str, ...]
-    probability: float  # 1 where the version follows the good one directly
+    probability: float  # 1 if the version follows the good one directly
     about: str  # of a commit: who made it, when, and its subject
     explains: tuple[Confirmed, ...]
-    inside: Inside | None = None  # the part of inductor that did it, where that was looked for
+    inside: Inside | None = None  # the part of inductor at fault, if it was searched
 
 
 class Night(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a night."""
+    """The result of a night."""
 
     stamp: str
     status: NightStatus
@@ -96,7 +96,7 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Keep other processes from the folder of a watch. It is made if it does not exist.
+    """Lock the folder of a watch, which is made if it does not exist.
 
     Raises:
         StoreError: it can't be written, or another process works there.
@@ -109,12 +109,12 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def night_folders(root: Path) -> list[Path]:
-    """The folders of all nights, in the order of time."""
+    """Return the folders of all nights, in the order of time."""
     return sorted(path.parent for path in (root / NIGHTS).glob(f"*/{ASKED}"))
 
 
 def finished_nights(root: Path) -> list[Night]:
-    """What came of the finished nights, in the order of time.
+    """Return the results of the finished nights, in the order of time.
 
     Raises:
         StoreError: a file can't be read.
@@ -124,13 +124,13 @@ def finished_nights(root: Path) -> list[Night]:
 
 
 def unfinished(root: Path) -> Path | None:
-    """The folder of the last night, if it was cut short."""
+    """Return the folder of the last night, if it was interrupted."""
     folders = night_folders(root)
     return folders[-1] if folders and not (folders[-1] / NIGHT).is_file() else None
 
 
 def begin(root: Path, asked: NightAsked, now: datetime) -> Path:
-    """The folder of a new night, which comes after all others."""
+    """Make and return the folder of a new night, which comes after all others."""
     names = [path.name for path in (root / NIGHTS).iterdir()]
     now = now.astimezone(UTC)
     while names and now.strftime(_STAMP) <= max(names):
@@ -142,7 +142,7 @@ def begin(root: Path, asked: NightAsked, now: datetime) -> Path:
 
 
 def read_asked(folder: Path) -> NightAsked:
-    """What a night was begun with.
+    """Return the request of a night.
 
     Raises:
         StoreError: its file can't be read.
@@ -151,7 +151,7 @@ def read_asked(folder: Path) -> NightAsked:
 
 
 def finish(folder: Path, night: Night) -> None:
-    """Write what came of a night. After this, it is not gone on with."""
+    """Write the result of a night, which is then not continued."""
     write_json(folder / NIGHT, night)
 
 
@@ -168,10 +168,10 @@ def _read(path: Path, kind: type[_Read]) -> _Read:
 
 
 def is_measured(folder: Path) -> bool:
-    """Whether a run is there with a record of each of its cases.
+    """Whether a run exists that has a record of each of its cases.
 
     Raises:
-        StoreError: there is a run, and it can't be read.
+        StoreError: the run can't be read.
     """
     if not (folder / "run.json").is_file():
         return False
@@ -180,7 +180,7 @@ def is_measured(folder: Path) -> bool:
 
 
 def run_of(root: Path, stamp: str) -> Run:
-    """The run of a night.
+    """Return the run of a night.
 
     Raises:
         StoreError: it can't be read.

@@ -1,11 +1,11 @@
-"""An issue posted to GitHub by its own command line, `gh`.
+"""Post an issue to GitHub by its own command line, `gh`.
 
-Beside the issue's file, `issue-1.md`, are
+The folder of the issue's file, `issue-1.md`, also has
 
     issue-1.mark    before gh is called: a random word, with which the posted text ends
     issue-1.url     after it: the issue's address
 
-A mark without an address is what a killed runner left: the issue may be posted already, and is looked for.
+A mark without an address was left by a killed runner: the issue may be posted already, and is searched.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from torchzoo.store import write_whole
 
 #: Seconds that gh may take.
 PATIENCE_S = 120.0
-#: An issue that a killed runner posted is looked for among so many of the latest ones.
+#: An issue that a killed runner posted is searched among so many of the latest issues.
 LATEST = 100
 
 
 class _Posted(msgspec.Struct, frozen=True):
-    """An issue, as `gh issue list` tells it."""
+    """An issue, as `gh issue list` returns it."""
 
     url: str
     body: str
 
 
 class _NotPosted(TorchzooError):
-    """Why gh has not done what it should."""
+    """The reason why gh failed."""
 
 
 def address_of(path: Path) -> str:
-    """Where the issue in the file at `path` was posted; empty if it was not."""
+    """Return the address of the posted issue in the file at `path`; empty if it was not posted."""
     file = path.with_suffix(".url")
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def post(path: Path, title: str, repository: str | None) -> str:
-    """Post an issue with `gh issue create`, unless that is done.
+    """Post an issue with `gh issue create`, unless it was posted.
 
     Args:
         path: of the whole issue. Its first line, the title, is no part of the body.
@@ -53,7 +53,7 @@ def post(path: Path, title: str, repository: str | None) -> str:
         repository: OWNER/NAME; None: that of the current folder, as gh finds it.
 
     Returns:
-        A line that says why it was not posted; empty if it was.
+        A line that says why the issue was not posted; empty if it was.
     """
     if address_of(path):
         return ""
@@ -65,11 +65,7 @@ def post(path: Path, title: str, repository: str | None) -> str:
 
 
 def _address(path: Path, title: str, repository: str | None) -> str:
-    """Of the issue that a killed runner posted, if there is one, else of a new one.
-
-    Raises:
-        _NotPosted: gh fails.
-    """
+    """Return the address of the issue that a killed runner posted, if there is one, else of a new issue."""
     where = ["--repo", repository] if repository is not None else []
     mark_file = path.with_suffix(".mark")
     if mark_file.is_file():
@@ -93,11 +89,7 @@ def _address(path: Path, title: str, repository: str | None) -> str:
 
 
 def _gh(words: list[str]) -> str:
-    """What gh prints.
-
-    Raises:
-        _NotPosted: it is not there, takes too long, or fails.
-    """
+    """Run gh, and return its output. Raise `_NotPosted` if gh is not installed, takes too long, or fails."""
     done = attempt(lambda: _finished(["gh", *words]))
     if isinstance(done, FileNotFoundError):
         raise _NotPosted("gh is not installed (https://cli.github.com)")

@@ -1,7 +1,7 @@
-"""What a night's run may have made worse, from the nights before. Pure functions.
+"""Find what a night's run may have made worse, from the nights before, by pure functions.
 
-A proposal may be wrong: an A/B decides, and a wrong one costs only time. So the rules are wide, and nothing here is
-corrected for the number of tests.
+A proposal may be wrong: an A/B decides, and a wrong proposal costs only time. So the rules are wide, and without a
+correction for the number of tests.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from torchzoo.analysis.series import Series
 from torchzoo.case import Case
 
 MAD_TO_SIGMA = 1.4826  # for values with a normal distribution
-LEAST_STEPS = 8  # of a check for leaks: with fewer, it has no verdict
+LEAST_STEPS = 8  # of a leak check: with fewer, it has no verdict
 
 
 class Kind(enum.StrEnum):
-    """What became worse: a metric, or what became of the case."""
+    """The kind of a change for the worse: a metric, or the outcome of the case."""
 
     LATENCY = Metric.LATENCY.value
     OVER_EAGER = Metric.OVER_EAGER.value
@@ -51,12 +51,12 @@ class Kind(enum.StrEnum):
 
     @property
     def words(self) -> str:
-        """For people: `device memory`."""
+        """The kind in words: `device memory`."""
         return self.value.replace("_", " ")
 
     @property
     def metric(self) -> Metric | None:
-        """The metric; None for what became of the case."""
+        """The metric; None for outcomes of the case."""
         return next((metric for metric in Metric if metric.value == self.value), None)
 
 
@@ -74,33 +74,33 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     kind: Kind
     base: str  # the last night before the change
-    value: float | None = None  # of tonight, in seconds or bytes; None where the status changed
-    usual: float | None = None  # the same of the nights before
+    value: float | None = None  # of tonight, in seconds or bytes; None if the status changed
+    usual: float | None = None  # of the nights before
     why: str  # for people
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that an earlier night confirmed. What came after the night `base` is compared with itself."""
+    """A change that an earlier night confirmed. Values after the night `base` are compared with each other."""
 
     case: Case
     kind: Kind
     base: str
 
 
-#: What is counted of the cases of a run (`counts_of`), by case and kind.
+#: The counts of the cases of a run (`counts_of`), by case and kind.
 Counts = Mapping[tuple[Case, Kind], int]
 
 
 def propose(
     series: Iterable[Series], tonight: str, known: Iterable[Known] = (), counts: Mapping[str, Counts] | None = None
 ) -> tuple[Proposal, ...]:
-    """The changes for the worse that tonight's run hints at, at most one for each case and kind.
+    """Return the changes for the worse that tonight's run hints at, at most one for each case and kind.
 
     Args:
-        series: of all cases and metrics. Only those in which tonight has a part count: they are of tonight's machine.
+        series: of all cases and metrics. Only series with a point of tonight count: they are of tonight's machine.
         tonight: the name of the night.
-        known: what earlier nights confirmed.
-        counts: what was counted in each of the last nights and tonight.
+        known: the changes that earlier nights confirmed.
+        counts: the counts of each of the last nights and tonight.
     """
     after: dict[tuple[Case, Kind], str] = {}
     for change in known:
@@ -131,7 +131,7 @@ def propose(
 
 
 def _of_values(case: Case, kind: Kind, values: Mapping[str, float]) -> Proposal | None:
-    """The values are by night, in the order of time, tonight's last. NaN: there is none."""
+    """Judge values by night, in the order of time, tonight's last. NaN stands for no value."""
     *earlier, tonight = values
     now = values[tonight]
     before = {night: values[night] for night in earlier if not math.isnan(values[night])}
@@ -147,14 +147,14 @@ def _of_values(case: Case, kind: Kind, values: Mapping[str, float]) -> Proposal 
     usual, limit = median(last.values()), level_limit(list(last.values()))
     if now <= limit:
         return None
-    half_way = math.sqrt(usual * now)  # a night above it is nearer to tonight: the change may have come with it
+    half_way = math.sqrt(usual * now)  # a night above it is nearer to tonight, and may have the change
     base = max(night for night, value in last.items() if value <= half_way)
     why = f"{now / usual:.3f}x of the usual value ({len(last)} nights, up to {limit / usual:.3f}x is noise)"
     return Proposal(case=case, kind=kind, base=base, value=now, usual=usual, why=why)
 
 
 def level_limit(earlier: Sequence[float]) -> float:
-    """The greatest value that is not proposed after these values, in their unit."""
+    """Return the greatest value that is not proposed after these values, in their unit."""
     usual = median(earlier)
     if len(earlier) < LEAST_NIGHTS:
         return usual * (1 + FEW_NIGHTS_THRESHOLD)
@@ -163,9 +163,9 @@ def level_limit(earlier: Sequence[float]) -> float:
 
 
 def _step(values: Mapping[str, float]) -> tuple[str, float] | None:
-    """The first night after a recent change point for the worse, and the ratio of the level after it to that before.
+    """Return the first night after a recent change point for the worse, and the ratio of the levels after and before.
 
-    The least change is what `compare` may call one.
+    The least change is what `compare` may call a change.
     """
     nights = list(values)[-CHANGE_POINT_WINDOW:]
     points = change_points([values[night] for night in nights], least_magnitude=LEAST_THRESHOLD)
@@ -173,13 +173,13 @@ def _step(values: Mapping[str, float]) -> tuple[str, float] | None:
     return (nights[recent[-1].index], recent[-1].ratio.value) if recent else None
 
 
-# --- what became of the case ---
+# --- the outcome of the case ---
 
 
 def _of_statuses(
     case: Case, statuses: Mapping[str, Status], reason: str, after: Mapping[tuple[Case, Kind], str]
 ) -> Proposal | None:
-    """The statuses are by night, in the order of time, tonight's last."""
+    """Judge statuses by night, in the order of time, tonight's last."""
     *earlier, tonight = statuses
     kind = _OF_STATUS.get(statuses[tonight])
     if kind is None:
@@ -193,7 +193,7 @@ def _of_statuses(
     return Proposal(case=case, kind=kind, base=base, why=f"{kind.words} since the night {base}: {reason}")
 
 
-# --- what is counted ---
+# --- counts ---
 
 
 def _of_counts(
@@ -211,7 +211,7 @@ def _of_counts(
 
 
 def count_text(kind: Kind, count: int) -> str:
-    """`2 graph breaks`; of leaks, `leaks memory` or `level`."""
+    """Return `2 graph breaks`; for leaks, `leaks memory` or `level`."""
     if kind is Kind.LEAKING:
         return "leaks memory" if count else "level"
     return f"{count} graph break{'' if count == 1 else 's'}"
@@ -220,11 +220,11 @@ def count_text(kind: Kind, count: int) -> str:
 def counts_of(
     results: Iterable[CaseResult], *, of_processes: Callable[[list[int]], int] = max
 ) -> dict[tuple[Case, Kind], int]:
-    """What is counted of each case: its graph breaks; and of those checked for leaks, 1 if most processes leaked, or 0.
+    """Return the counts of each case: its graph breaks, and after a leak check 1 if most processes leaked, else 0.
 
     Args:
         results: of a run.
-        of_processes: which number of graph breaks counts, where the processes of a case differ.
+        of_processes: chooses the number of graph breaks, if the processes of a case differ.
     """
     found: dict[tuple[Case, Kind], int] = {}
     for result in results:

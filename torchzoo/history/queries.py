@@ -1,4 +1,4 @@
-"""What the index knows: its runs, its cases, series, and the figures of some runs."""
+"""Read the index: its runs, its cases, series, and the figures of some runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchzoo.errors import written
 from torchzoo.history.index import Index, is_below
 from torchzoo.history.schema import CASE_COLUMNS
 
-#: Columns of the table `cases`, and the values that are wanted of each; None or no entry: any.
+#: Columns of the table `cases`, and the values that are wanted of each; None or no entry: any value.
 Wanted = Mapping[str, Sequence[str | int] | None]
 
 _CASE = ", ".join(CASE_COLUMNS)
@@ -33,10 +33,10 @@ class MachineCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runs(index: Index, below: Sequence[Path] = ()) -> list[IndexedRun]:
-    """The runs that could be read, in the order of time.
+    """Return the runs that could be read, in the order of time.
 
     Args:
-        index: it may also know runs that are elsewhere or gone.
+        index: the index, which may also have runs that are elsewhere or gone.
         below: if any: the folders whose runs are wanted, at any depth.
     """
     columns = "run_id, path, created_at, hardware, software"
@@ -57,7 +57,7 @@ def runs(index: Index, below: Sequence[Path] = ()) -> list[IndexedRun]:
 
 
 def cases(index: Index, wanted: Wanted | None = None) -> dict[int, MachineCase]:
-    """The cases by their number in the index, in the order of model, axes and machine."""
+    """Return the cases by their number in the index, in the order of model, axes and machine."""
     where, values = _where(wanted or {})
     with index.refusing():
         rows = index.connection.execute(f"SELECT case_id, {_CASE} FROM cases{where} ORDER BY {_CASE}", values)  # noqa: S608
@@ -71,10 +71,10 @@ def series(
     *,
     below: Sequence[Path] = (),
 ) -> list[Series]:
-    """The series of the wanted cases, in the order of the cases and then of the metrics.
+    """Return the series of the wanted cases, in the order of the cases and then of the metrics.
 
     A point stands for each run in which the case has a result on that machine. A case that never passed has a series
-    of the first wanted metric, without figures. A case without a result in the runs `below` has none.
+    of the first wanted metric, without figures. A case without a result in the runs `below` has no series.
     """
     by_run = {run.run_id: run for run in runs(index, below)}
     order = {run_id: place for place, run_id in enumerate(by_run)}
@@ -124,7 +124,7 @@ def series(
 
 
 def figures_of(index: Index, wanted_runs: Iterable[IndexedRun]) -> dict[tuple[int, Metric, str], dict[int, RunFigure]]:
-    """The figures of some runs: by case, metric and basis, then by run."""
+    """Return the figures of some runs by case, metric and basis, then by run."""
     found: dict[tuple[int, Metric, str], dict[int, RunFigure]] = {}
     with index.refusing():
         kinds = {
@@ -142,7 +142,7 @@ def figures_of(index: Index, wanted_runs: Iterable[IndexedRun]) -> dict[tuple[in
 
 
 def results_of(index: Index, run: IndexedRun) -> dict[int, tuple[Status, str]]:
-    """By case, its status in a run and the reason."""
+    """Return the status and the reason of each case of a run, by the case's number."""
     query = "SELECT case_id, status, reason FROM results WHERE run_id = ?"
     with index.refusing():
         rows = index.connection.execute(query, (run.run_id,))
@@ -150,7 +150,7 @@ def results_of(index: Index, run: IndexedRun) -> dict[int, tuple[Status, str]]:
 
 
 def values_of(index: Index, column: str, wanted: Wanted | None = None) -> list[str]:
-    """The values of a column of `cases`, sorted, as texts."""
+    """Return the values of a column of `cases`, sorted, as strings."""
     where, values = _where(wanted or {})
     with index.refusing():
         rows: sqlite3.Cursor = index.connection.execute(f"SELECT DISTINCT {column} FROM cases{where}", values)  # noqa: S608
@@ -158,7 +158,6 @@ def values_of(index: Index, column: str, wanted: Wanted | None = None) -> list[s
 
 
 def _where(wanted: Wanted) -> tuple[str, list[str | int]]:
-    """The condition on the table `cases`, and its values."""
     given = {column: values for column, values in wanted.items() if values is not None}
     if not given:
         return "", []

@@ -1,4 +1,4 @@
-"""What the index keeps of a run, as rows of its tables."""
+"""Convert a run to rows of the index."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from torchzoo.store import Run
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What the index keeps of a run."""
+    """The part of a run that the index keeps."""
 
     about: tuple[str, ...]  # the columns of `runs` behind `stamp`
     cases: tuple[tuple[Case, str, str, str, tuple[RunFigure, ...]], ...]  # case, machine, status, reason, figures
 
     @classmethod
     def of(cls, run: Run) -> Contents:
-        """The same of a run that was read."""
+        """Return the contents of a run."""
         manifest, software = run.manifest, software_facts(run.manifest)
         environment = manifest.environment
         created_at = datetime.fromisoformat(manifest.created_at).astimezone(UTC).isoformat(timespec="microseconds")
@@ -57,7 +57,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _figures(result: CaseResult) -> list[RunFigure]:
-    """The figures of a case that passed. A time over eager's that the device bounds tells no more than the time."""
+    """Return the figures of a case that passed, without times over eager's that the device bounds: they add nothing."""
     figures = run_figures(result.case, result.measured) if result.passed else []
     return [one for one in figures if not (one.metric is Metric.OVER_EAGER and one.is_device_bound)]
 
@@ -67,7 +67,7 @@ def _whole_machine(manifest: Manifest) -> str:
 
 
 def _machine_of(result: CaseResult) -> str:
-    """The kind of machine of one case: the device that it ran on, or the machine's GPUs if it never ran."""
+    """Return the kind of machine of one case: the device on which it ran, or the machine's GPUs if it never ran."""
     if result.case.device == "cpu":
         return hardware_text(result.manifest, None)
     return hardware_text(
@@ -76,14 +76,14 @@ def _machine_of(result: CaseResult) -> str:
 
 
 def forget(connection: sqlite3.Connection, name: str) -> None:
-    """Delete what the index holds of the cases of a run."""
+    """Delete the cases of a run from the index."""
     for table in ("results", "figures"):
         query = f"DELETE FROM {table} WHERE run_id = (SELECT run_id FROM runs WHERE path = ?)"  # noqa: S608
         connection.execute(query, (name,))
 
 
 def write_cases(connection: sqlite3.Connection, run_id: int, contents: Contents) -> None:
-    """Write what became of the cases of a run, and their figures."""
+    """Write the outcomes of the cases of a run, and their figures."""
     for case, machine, status, reason, figures in contents.cases:
         case_id = _id(connection, "cases", "case_id", (*case_columns(case), machine))
         connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", (run_id, case_id, status, reason))
@@ -102,13 +102,13 @@ _KEYS = {
 
 
 def case_columns(case: Case) -> tuple[str | int, ...]:
-    """The values of a case in the columns of the index: the model, and all axes."""
+    """Return the values of a case in the columns of the index: the model, and all axes."""
     values = (axis.of(case) or 0 if axis.kind is int else written(axis.text(case)) for axis in AXES)
     return (written(case.model), *values)
 
 
 def _id(connection: sqlite3.Connection, table: str, column: str, values: tuple[str | int, ...]) -> int:
-    """The number of a row with these values. It is made if there is none."""
+    """Return the number of the row with these values, which is added if there is none."""
     keys = _KEYS[table]
     where = " AND ".join(f"{key} = ?" for key in keys.split(", "))
     query = f"SELECT {column} FROM {table} WHERE {where}"  # noqa: S608  names of ours
@@ -120,5 +120,5 @@ def _id(connection: sqlite3.Connection, table: str, column: str, values: tuple[s
 
 
 def marks(values: Iterable[object]) -> str:
-    """A question mark for each value of a statement."""
+    """Return a question mark for each value of a statement."""
     return ", ".join("?" for _ in values)

@@ -1,4 +1,4 @@
-"""The tables of the index, and whether a file is an index that can be used."""
+"""Define the tables of the index, and check whether a file is an index that can be used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchzoo.case import AXES
 from torchzoo.errors import TorchzooError, one_line
 
 SCHEMA = 6
-#: The columns of `cases`: the model, all axes, and the kind of machine. A whole number of 0 is one that is not known.
+#: The columns of `cases`: the model, all axes, and the kind of machine. An integer of 0 stands for a value not known.
 CASE_COLUMNS = ("model", *(axis.name for axis in AXES), "machine")
 _WHOLE = {axis.name for axis in AXES if axis.kind is int}
 APPLICATION_ID = 0x747A6869  # in the file's header, so that no other database is taken for an index
@@ -64,15 +64,15 @@ class HistoryError(TorchzooError):
 
 
 class DamagedIndex(HistoryError):
-    """The file of the index is damaged, or something else."""
+    """The file of the index is damaged, or no index."""
 
 
 def version_of(path: Path) -> int | None:
-    """The version of the index at `path`, from the header of the file; None if there is no file, or an empty one.
+    """Return the version of the index at `path`, from the header of the file; None without a file, or for an empty one.
 
     Raises:
         DamagedIndex: the file is no index of torchzoo.
-        HistoryError: it can't be read.
+        HistoryError: the file can't be read.
     """
     try:
         with path.open("rb") as file:
@@ -107,7 +107,7 @@ def make_tables(connection: sqlite3.Connection) -> None:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file is broken, and not only busy or forbidden."""
+    """Whether the file is damaged, and not only busy or forbidden."""
     codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     code = getattr(error, "sqlite_errorcode", None)
     missing = "no such table" in str(error) or "no such column" in str(error)
@@ -115,12 +115,12 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def damaged(path: Path, why: str) -> DamagedIndex:
-    """The damage, and what to do, in one line."""
+    """Return an error that names the damage and the remedy, in one line."""
     return DamagedIndex(f"the index {path} is damaged ({why}): run `torchzoo history index DIR --rebuild`")
 
 
 def refusal(path: Path, error: sqlite3.Error) -> HistoryError:
-    """What went wrong with the index, and what to do, in one line."""
+    """Return an error that names the problem with the index and the remedy, in one line."""
     if is_damage(error):
         return damaged(path, one_line(error))
     if "locked" in str(error):

@@ -1,4 +1,4 @@
-"""The software of two nights as two SPECs, so that an A/B and a bisection can hold them against each other."""
+"""Express the software of two nights as two SPECs, for an A/B and a bisection."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from torchzoo.zoo.requirements import distribution_name
 
 #: Facts that follow from the version of torch.
 _OF_TORCH = frozenset({"torch_commit", "cuda", "hip", "cudnn"})
-#: Facts of a run that are no software.
+#: Facts of a run that are not about software.
 _NO_SOFTWARE = frozenset({"threads", "compile caches", "compile threads", "workers", "GPUs"})
 
 
 class Sides(msgspec.Struct, frozen=True, kw_only=True):
-    """Two nights as two SPECs. If `why_not` is given, they can't be measured beside each other."""
+    """Two nights as two SPECs. If `why_not` is given, they can't be measured in turns."""
 
     base: str = ""
     candidate: str = ""
-    good: str = ""  # the same two for a bisection. They differ in what the SPECs of the nights name, if they differ
-    bad: str = ""  # there; else in the versions of packages
-    is_part: bool = False  # more changed than what `good` and `bad` differ in
+    good: str = ""  # the two SPECs for a bisection. They differ in what the SPECs of the nights name, if these differ,
+    bad: str = ""  # else in the versions of packages
+    is_part: bool = False  # whether more changed than `good` and `bad` differ in
     why_not: str = ""
-    rest: tuple[str, ...] = ()  # what else differs, and no SPEC brings back
+    rest: tuple[str, ...] = ()  # other differences, which no SPEC restores
 
 
 def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifest) -> Sides:
-    """The SPECs that bring back the software of two nights.
+    """Return the SPECs that restore the software of two nights.
 
-    Where packages changed that no SPEC names, as in an environment that is kept up to date, the base names them with
-    their old versions.
+    If packages changed that no SPEC names, as in an environment that is kept up to date, the base names them with their
+    old versions.
 
     Args:
         base_spec: the software of the base night, in full.
         base: the manifest of its run.
-        tonight_spec: the same of tonight.
+        tonight_spec: the software of tonight, in full.
         tonight: the manifest of its run.
 
     Raises:
-        UsageError: a SPEC names what is not there any more.
+        UsageError: a SPEC names something that does not exist any more.
     """
     facts = [
         {name: value for name, value in software_facts(one).items() if name not in _NO_SOFTWARE}
@@ -65,7 +65,7 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
         return Sides(base=base_spec, candidate=tonight_spec, good=base_spec, bad=tonight_spec)
     named = {*specs[0].wanted, *specs[1].wanted}
     changed = [name for name in versions[0] if versions[0][name] != versions[1].get(name) and name not in named]
-    # An installer chooses what goes with the main ones, such as torch's CUDA libraries.
+    # An installer chooses the dependencies of the main packages, such as torch's CUDA libraries.
     asked = {name: versions[0].get(name) for name in {*changed, *named} if name in mains or name in named}
     follow = set(choose(asked).free) - mains if set(changed) - mains else set()
     changed = [name for name in changed if name not in follow]
@@ -88,9 +88,9 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
 
 
 def _versions(base: Manifest, tonight: Manifest) -> tuple[dict[str, str], dict[str, str]]:
-    """The versions of torch and all other packages of two runs, by normalised name.
+    """Return the versions of torch and all other packages of two runs, by normalised name.
 
-    Where not all packages of both are known, the main ones count.
+    If not all packages of both are known, only the main packages count.
     """
     environments = (base.environment, tonight.environment)
     are_all_known = all(environment.distributions is not None for environment in environments)
@@ -102,21 +102,21 @@ def _versions(base: Manifest, tonight: Manifest) -> tuple[dict[str, str], dict[s
             {
                 distribution_name(name): version
                 for name, version in versions.items()
-                if name != "torchzoo"  # our own code is the same on both sides
+                if name != "torchzoo"  # both sides run this torchzoo
             }
         )
     return found[0], found[1]
 
 
 def _with(spec: Spec, packages: Mapping[str, str]) -> str:
-    """The SPEC with these packages at these versions, too."""
+    """Return the SPEC with these packages at these versions added."""
     text = canonical(spec)
     named = [f"{name}=={version}" for name, version in packages.items()]
     return ",".join([*([text] if text != "this" or not named else []), *named])
 
 
 def _main(changed: list[str], versions: Mapping[str, str]) -> list[str]:
-    """The changed packages without those that had to change because another one did, as torchvision does with torch."""
+    """Return the changed packages without those that another change requires, as torch does torchvision."""
     if len(changed) < 2:
         return changed
     for name in sorted(changed, key=lambda name: name != "torch"):

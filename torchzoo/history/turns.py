@@ -1,6 +1,6 @@
-"""The same cases measured in several software environments of this machine, process by process in turns.
+"""Measure the same cases in several software environments of this machine, process by process in turns.
 
-What drifts in the course of a run (the temperature, a neighbour on the same machine) meets all of them alike. Each
+Whatever drifts in the course of a run (the temperature, other users of the machine) affects all of them alike. Each
 environment has a run folder of its own, which every other command reads.
 """
 
@@ -31,7 +31,7 @@ from torchzoo.settings import Stage
 from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.zoo.spec import ModelSpec
 
-#: Called for each record, with the name of its environment and how many are done of how many.
+#: Called for each record, with the name of its environment, the number of records so far, and their total.
 OnRecord = Callable[[str, Record, int, int], None]
 #: Called when a worker begins a stage.
 OnStage = Callable[[Case, Lane, Stage], None]
@@ -45,7 +45,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Side(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment that is ready: what it is to measure and what is left of it."""
+    """An environment that is ready, with its cases and those that are left to measure."""
 
     agent: AgentProcess
     store: RunStore
@@ -56,7 +56,7 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ignore(*_: object) -> None:
-    """Nothing is shown."""
+    """Show nothing."""
 
 
 def measure(
@@ -71,17 +71,17 @@ def measure(
     """Measure what is missing of `request` in each place. Records are on disk as they come.
 
     Args:
-        request: what is measured in each of them. The batch sizes are given: `auto` could choose others in each. If no
-            device is named, it is the one that the first environment prefers.
+        request: measured in each place. The batch sizes are given: `auto` could choose others in each. If no
+            device is named, the one that the first environment prefers is used in all.
         places: by name. A folder that holds a part of the run is completed.
-        only: if any: these of the request's cases alone. Their repeats are 0.
+        only: if any: only these of the request's cases, given with repeat 0.
         grows: whether cases that a begun run does not have, such as more repeats, are added to it. If not, a begun run
             ends with the cases it began with.
-        on_record: is told of each record.
-        on_stage: is told of each stage of a worker.
+        on_record: called with each record.
+        on_stage: called with each stage of a worker.
 
     Raises:
-        UsageError, CatalogError, AgentError, StoreError: it can't be carried out; the message is one line.
+        UsageError, CatalogError, AgentError, StoreError: the run can't be made; the message is one line.
     """
     models = models_of(request)
     tuned = tuned_batches(request.batch_file)
@@ -93,7 +93,7 @@ def measure(
             found = place.environment
             agent = stack.enter_context(AgentProcess(found.name, found.python, found.variables))
             sides[name] = _ready(agent, store, request, models, tuned, only=only, grows=grows, cases_in=len(places))
-            if not request.axes.devices:  # the other environments measure on the device of the first one, too
+            if not request.axes.devices:  # the other environments use the device of the first one, too
                 axes = msgspec.structs.replace(request.axes, devices=(sides[name].machine.default_device,))
                 request = msgspec.structs.replace(request, axes=axes)
         left = in_turns({name: side.left for name, side in sides.items()})
@@ -107,7 +107,7 @@ def measure(
 
 
 def in_turns(left: Mapping[str, Plan]) -> Plan:
-    """The cases of all environments, one beside the other: in their order in even repeats, turned round in odd ones.
+    """Interleave the cases of all environments: in their order in even repeats, in reverse order in odd ones.
 
     The scheduler runs all first repeats before the second ones, so a case of two environments is measured in the order
     A B B A A B ...
@@ -136,9 +136,9 @@ def _ready(
     grows: bool,
     cases_in: int,
 ) -> _Side:
-    """Ask the environment what it has, and plan what is left to do there. No manifest is written.
+    """Ask the environment what it has, and plan what is left to measure there. No manifest is written.
 
-    Cases that the environment has no library for are skipped with the reason, as in every run.
+    Cases for which the environment lacks a library are skipped with the reason, as in every run.
     """
     specs = tuple(model for model in models if isinstance(model, ModelSpec))
     limit_s = request.settings.limits.build_s
@@ -172,13 +172,13 @@ def _ready(
 
 
 def _grown(before: Manifest, now: Manifest) -> Manifest:
-    """The manifest of a begun run with the cases that are asked for now behind its own."""
+    """Return the manifest of a begun run with new cases of the request appended."""
     cases = tuple(dict.fromkeys((*before.cases, *now.cases)))
     return msgspec.structs.replace(before, cases=cases, domains={**before.domains, **now.domains})
 
 
 def _begin(sides: Iterable[_Side], request: RunRequest) -> tuple[Lane, ...]:
-    """Let the agents begin, and write the manifests of new and grown runs. Returns the lanes, which all share."""
+    """Let all environments begin, and write the manifests of new and grown runs. Return the slots that they share."""
     sides = tuple(sides)
     cases = [case for side in sides for case in side.manifest.cases]
     devices = list(dict.fromkeys(case.device for case in cases))
@@ -199,7 +199,7 @@ def _begin(sides: Iterable[_Side], request: RunRequest) -> tuple[Lane, ...]:
 def _measured(
     left: Plan, workers: AgentWorkers, lanes: tuple[Lane, ...], sides: Mapping[str, _Side], on_stage: OnStage
 ) -> Iterator[tuple[str, Record]]:
-    """Each record with the name of its environment, after it is on disk."""
+    """Yield each record with the name of its environment, after it is on disk."""
     settings = next(iter(sides.values())).manifest.settings
     numbers = {name: {case: n for n, case in enumerate(side.manifest.cases)} for name, side in sides.items()}
 

@@ -1,4 +1,4 @@
-"""What changed between two versions, dates or runs: each case and metric that both have, from the index alone."""
+"""Compare two versions, dates or runs in each case and metric that both have, from the index alone."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from torchzoo.history.index import Index
 from torchzoo.history.queries import MachineCase
 from torchzoo.history.schema import HistoryError
 
-#: The most runs of each side and kind of machine that are compared: those that are next to the other side in time.
+#: The most runs of each side and kind of machine that are compared, those nearest to the other side in time.
 MOST_RUNS = 10
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What a version, date or run stands for. The runs are in the order of time."""
+    """The runs of a version, date or run, in the order of time."""
 
     name: str
     runs: tuple[IndexedRun, ...]
 
 
 class MachineChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed on one kind of machine."""
+    """The changes on one kind of machine."""
 
     machine: str
     findings: tuple[Finding, ...]
@@ -40,7 +40,7 @@ class MachineChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two sides, what their software differs in, and what changed on each kind of machine."""
+    """Two sides, the differences of their software, and the changes on each kind of machine."""
 
     base: Selection
     candidate: Selection
@@ -49,12 +49,12 @@ class VersionComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_regression(self) -> bool:
-        """Something is slower, takes more memory or newly fails."""
+        """Whether a case is slower, takes more memory or newly fails."""
         return any(is_regression(one.findings, one.changes) for one in self.machines)
 
 
 def side(runs: Sequence[IndexedRun], word: str) -> Selection:
-    """The runs that a word stands for.
+    """Return the runs that a word stands for.
 
     Args:
         runs: those of the index, in the order of time.
@@ -62,7 +62,7 @@ def side(runs: Sequence[IndexedRun], word: str) -> Selection:
             without its local part), or of any package (timm==1.0.20).
 
     Raises:
-        HistoryError: it stands for none; the message names what there is.
+        HistoryError: the word stands for none; the message names what there is.
     """
     if not runs:
         raise HistoryError("the index holds no runs: keep some with `torchzoo run ... -o DIR/NAME`")
@@ -91,7 +91,7 @@ def _named(runs: Sequence[IndexedRun], word: str) -> list[IndexedRun]:
 
 
 def _is_version(version: str, word: str) -> bool:
-    """Whether a version is the one that is asked for: `2.15.0` also stands for `2.15.0+cu130`."""
+    """Whether a version matches the word: `2.15.0` also stands for `2.15.0+cu130`."""
     return word in (version, version.partition("+")[0])
 
 
@@ -163,7 +163,7 @@ def compare_versions(
 
 
 def _nearest(runs: Sequence[IndexedRun], *, last: bool) -> tuple[IndexedRun, ...]:
-    """The last or first runs of each kind of machine, at most `MOST_RUNS` of each, in the order of time."""
+    """Return the last or first runs of each kind of machine, at most `MOST_RUNS` of each, in the order of time."""
     by_hardware: dict[str, list[IndexedRun]] = {}
     for run in runs:
         by_hardware.setdefault(run.hardware, []).append(run)
@@ -179,7 +179,6 @@ _Results = dict[int, tuple[Status, str]]
 
 
 def _latest_results(index: Index, runs: Sequence[IndexedRun]) -> _Results:
-    """By case, its status in the last of these runs that has it."""
     found: _Results = {}
     for run in runs:
         found |= queries.results_of(index, run)

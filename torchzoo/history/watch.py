@@ -1,7 +1,7 @@
-"""One night of a watch: run the suite, index it, propose, confirm, bisect, write the issues.
+"""Run one night of a watch: run the suite, index it, propose, confirm, bisect, write the issues.
 
-Each step reads what is on disk, and measures only what is missing. So a night that was killed at any moment is gone on
-with by the same steps.
+Each step reads what is on disk, and measures only what is missing. So the same steps continue a night that was killed
+at any moment.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from torchzoo.store import Run, StoreError, read_run
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call of `torchzoo watch` asks for."""
+    """The options of a call of `torchzoo watch`."""
 
     root: Path
     spec: str
@@ -72,7 +72,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told of what happens."""
+    """The callbacks that show progress."""
 
     line: Callable[[str], None]
     record: OnRecord = turns.ignore
@@ -80,12 +80,12 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watch(options: Options, now: datetime, shown: Shown) -> Night:
-    """One night: a new one, or the last one if it was cut short. The folder must be locked (`nights.locked`).
+    """Run a new night, or continue the last one if it was interrupted. The folder must be locked (`nights.locked`).
 
     Args:
-        options: what is asked for.
+        options: of the call.
         now: names a new night.
-        shown: is told what was measured, proposed, confirmed and found.
+        shown: called with what was measured, proposed, confirmed and found.
 
     Raises:
         TorchzooError: the suite can't be run; the message is one line.
@@ -99,18 +99,14 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
     try:
         _run(folder, asked, shown)
     except TorchzooError:
-        if not (folder / RUN / "run.json").is_file():  # nothing was measured, so there is nothing to go on with
+        if not (folder / RUN / "run.json").is_file():  # nothing was measured, so there is nothing to continue
             shutil.rmtree(folder)
         raise
     return _night(folder, options, shown)
 
 
 def _mend_index(path: Path, shown: Shown) -> None:
-    """See, before anything is measured, that the index can be used. A damaged one is dropped and made again.
-
-    Raises:
-        HistoryError: it can't be used.
-    """
+    """Check, before anything is measured, that the index can be used. A damaged index is deleted and made again."""
     try:
         check_index(path)
     except DamagedIndex:
@@ -119,9 +115,9 @@ def _mend_index(path: Path, shown: Shown) -> None:
 
 
 def _goes_on(folder: Path, options: Options, shown: Shown) -> bool:
-    """Complete the run of a night that was cut short. If that can't be done, the night is closed.
+    """Complete the run of a night that was interrupted. If that fails, the night is closed.
 
-    Its software stays what it was: a branch may have moved on since.
+    The software stays the same, although a branch may have moved on.
     """
     asked = read_asked(folder)
     if (asked.spec, asked.request) != (options.spec, options.request):
@@ -144,7 +140,7 @@ def _goes_on(folder: Path, options: Options, shown: Shown) -> bool:
 
 
 def _night(folder: Path, options: Options, shown: Shown) -> Night:
-    """The steps after the run."""
+    """Take the steps after the run, and return the result."""
     root, stamp, asked = options.root, folder.name, read_asked(folder)
     run = read_run(folder / RUN)
     before = [night for night in finished_nights(root) if night.stamp < stamp]
@@ -174,7 +170,7 @@ def _night(folder: Path, options: Options, shown: Shown) -> Night:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 case`, `2 cases`."""
+    """Return `1 case` or `2 cases`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
@@ -182,7 +178,6 @@ def counted(number: int, what: str) -> str:
 
 
 def _run(folder: Path, asked: NightAsked, shown: Shown) -> None:
-    """Measure what is missing of the suite."""
     path = folder / RUN
     if is_measured(path):
         return
@@ -201,7 +196,6 @@ def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:
 
 
 def _proposals(root: Path, stamp: str, before: Sequence[Night], shown: Shown) -> tuple[Proposal, ...]:
-    """Bring the index up to date, and ask it what became worse."""
     folders = [folder / RUN for folder in night_folders(root) if (folder / RUN / "run.json").is_file()]
     with open_index(root / INDEX_NAME) as index:
         for problem in index.update(folders).problems.values():
@@ -209,7 +203,7 @@ def _proposals(root: Path, stamp: str, before: Sequence[Night], shown: Shown) ->
         series = queries.series(index, below=folders)  # the index may still know nights that were removed
     known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
     names = [folder.parent.name for folder in folders if folder.parent.name <= stamp][-RECENT_NIGHTS - 1 :]
-    recent = {name: attempt(partial(run_of, root, name)) for name in names}  # what can't be read was said above
+    recent = {name: attempt(partial(run_of, root, name)) for name in names}  # unreadable runs were reported above
     counts = {name: counts_of(case_results(run)) for name, run in recent.items() if isinstance(run, Run)}
     found = propose(series, stamp, known, counts)
     for one in found:
@@ -227,7 +221,7 @@ def _proposals(root: Path, stamp: str, before: Sequence[Night], shown: Shown) ->
 def _confirm(
     folder: Path, proposed: Sequence[Proposal], before: Sequence[Night], asked: NightAsked, shown: Shown
 ) -> tuple[tuple[Decided, ...], tuple[str, ...]]:
-    """Decide the proposals by A/Bs. Returns also why some of them could not be decided."""
+    """Decide the proposals by A/Bs. Return also why some of them could not be decided."""
     software = {night.stamp: night.software for night in before}
     tonight = read_run(folder / RUN).manifest
     measured, refused = _measured(folder, groups_of(proposed), software, asked, tonight, shown)
@@ -250,7 +244,7 @@ def _measured(
     *,
     again: bool = False,
 ) -> tuple[list[MeasuredGroup], list[str]]:
-    """The groups, measured in turns; and why some of them could not be. `again` takes more processes."""
+    """Measure groups in turns. Return also why some could not be measured. `again` takes more processes."""
     measured: list[MeasuredGroup] = []
     refused: list[str] = []
     name, repeats = ("confirm-again", MORE_REPEATS) if again else ("confirm", REPEATS)
@@ -291,7 +285,7 @@ def _sides(folder: Path, group: Group, software: Mapping[str, str], spec: str, t
 
 
 def _check_software(tonight: Manifest, candidate: Manifest) -> None:
-    """Raises `StoreError` if the environment changed since the run, as it may where a night was cut short."""
+    """Raise `StoreError` if the environment changed since the run, as it may if a night was interrupted."""
     changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(tonight, candidate)]
     if changed:
         raise StoreError(f"the environment changed after the run of this night: {'; '.join(changed)}")
@@ -324,11 +318,11 @@ def _explain(
     remarks: list[str],
     shown: Shown,
 ) -> tuple[tuple[Found, ...], tuple[Confirmed, ...]]:
-    """The culprits of what was confirmed, and what has none. Why not is added to `remarks`."""
+    """Return the culprits of confirmed changes, and changes without one. Reasons are added to `remarks`."""
     found: list[Found] = []
     left: list[Confirmed] = []
     for group, one in enumerate(each for each in decided if each.confirmed):
-        # The numbers follow from what was confirmed: so a night that is gone on with finds its own folders again.
+        # The numbers depend only on the confirmed changes, so that a continued night finds its folders again.
         folders = [folder / f"bisect-{group * MOST_BISECTIONS + extra}" for extra in range(1, MOST_BISECTIONS + 1)]
         explained = Explained(left=one.confirmed)
         if options.bisects:
@@ -352,7 +346,7 @@ def _blamed_text(blamed: Blamed) -> str:
 
 
 def _posted(path: Path, title: str, options: Options, remarks: list[str], shown: Shown) -> str:
-    """Where the issue is: its address if it is to be posted and could be, else its file."""
+    """Return where the issue is: its address if it is to be posted and could be, else its file."""
     shown.line(f"issue: {title}")
     if options.posts and (problem := post(path, title, options.repository)):
         remarks.append(f"{path.name} was not posted: {problem}")

@@ -1,5 +1,5 @@
-"""Measuring one case. `case` reads top to bottom; the rest is what it uses, a small file for each thing.
+"""Measure one case: `measure_case` reads from top to bottom and calls the other modules, each of which does one thing.
 
-`precision` and `variant` prepare the model. `warmup`, `latency`, `stopping` and `clock` time it, `memory` reads its
-memory, `compilation` watches Dynamo, `idle` waits for the device. `passes` come after the timing, `check` comes last.
+`precision` and `variant` prepare the model. `warmup`, `latency` and `clock` time the steps, `memory` reads the peaks,
+`compilation` watches Dynamo, `host` waits for a fast host. `passes` follow the timing, and `check` comes last.
 """

@@ -1,4 +1,4 @@
-"""The repeated blocks of a network. FSDP2 shards each of them, and `--compile-scope block` compiles each by itself."""
+"""Find the repeated blocks of a network, which FSDP2 shards and `--compile-scope block` compiles one by one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from torch import nn
 
 
 def blocks(network: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a network: the children of lists and sequences that have several of one class.
+    """Return the repeated blocks of a network: the children of lists and sequences with several modules of one class.
 
-    Blocks have children themselves. Those inside other blocks do not count.
+    A block has children itself. Blocks inside other blocks do not count.
     """
     found: list[nn.Module] = []
     for child in network.children():

@@ -1,4 +1,4 @@
-"""One rank of a case: its model, the variants of its step, and what it does when all ranks do it."""
+"""A rank of a case: its model, the variants of its step, and the methods that rank 0 calls in all ranks."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, Memor
 from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
-# Waiting for the device to be idle: kernels that a stopped process has queued on it go on running.
+# Waiting for an idle device: kernels that a stopped process has launched go on running.
 
-#: A probe, which is one small kernel, takes some 20 µs. While another process uses the device, it waits for its turn: a
-#: millisecond or more. So a longer probe is a wait.
+#: The probe, one small kernel, takes some 20 µs. While another process uses the device, the probe waits a millisecond
+#: or more for its time slice. So a longer probe is a wait.
 WAIT_S = 1e-3
-#: The device is looked at for this long at a time.
+#: The device is probed for so long at a time.
 LOOK_S = 0.05
-#: It is idle if at most this share of a look went into waits.
+#: The device is idle if at most this share of that time went into waits.
 IDLE_SHARE = 0.1
 
 
 def device_probe(device: torch.device) -> Callable[[], Any]:
-    """Launches one small kernel on the device."""
+    """Return a function that launches one small kernel on the device."""
     value = torch.zeros((), device=device)
     return lambda: value.add_(1)
 
 
 def wait_until_idle(probe: Callable[[], Any], clock: Clock, *, limit_s: float = 60.0) -> tuple[float, bool]:
-    """Wait until the device has done the work of other processes. Returns how long that took, and whether it is idle.
+    """Wait until the device has done the work of other processes; return how long that took, and whether it is idle.
 
-    SIGSTOP stops a process but not the kernels that it has already launched. With slow steps these can run for seconds.
-    Processes take turns on a device: while another one's kernels run, even small kernels of our own take long. The
-    device is idle when at most a tenth of a look (50 ms) went into such waits. After `limit_s` it is called busy.
+    SIGSTOP stops a process but not the kernels that it has launched, which with slow steps run for seconds. Processes
+    share a device in time slices: while kernels of another process run, even small kernels take long. The device is
+    idle when at most a tenth of `LOOK_S` went into such waits. After `limit_s` the device counts as busy.
     """
     for _ in range(3):  # the first launch loads the kernel
         timed_step_s(probe, clock)
@@ -76,17 +76,17 @@ def wait_until_idle(probe: Callable[[], Any], clock: Clock, *, limit_s: float = 
 
 
 class AutogradThread:
-    """Runs functions in the thread of PyTorch's autograd engine that belongs to this device.
+    """Run functions in the thread of PyTorch's autograd engine that belongs to this device.
 
-    The engine has one such thread for each accelerator. On the CPU it works in the thread that calls.
+    The engine has one such thread for each accelerator. On the CPU it works in the thread of the caller.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._leaf: Tensor | None = None  # made when it is needed first: only then is the device in use
+        self._leaf: Tensor | None = None  # made at the first call, so that the device is not used before
 
     def __call__(self, do: Callable[[], Any]) -> Any:
-        """Run a function there, and return what it returns. No kernel is launched, but for the first time."""
+        """Run a function in that thread, and return its result. Only the first call launches a kernel."""
         if self._leaf is None:
             self._leaf = torch.zeros((), device=self._device, requires_grad=True)
         results: list[Any] = []
@@ -97,7 +97,7 @@ class AutogradThread:
 
 
 class _CallInBackward(torch.autograd.Function):
-    """The identity, with a function that its backward pass calls."""
+    """The identity, whose backward pass calls a function."""
 
     @staticmethod
     def forward(ctx: Any, leaf: Tensor, do: Callable[[], None]) -> Tensor:
@@ -111,20 +111,20 @@ class _CallInBackward(torch.autograd.Function):
 
 
 def new_rank(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int, gate: HostGate) -> CaseRank:
-    """A rank other than the first, in a process of its own, which is made to use `device`."""
+    """Return a rank other than the first. Its process is made to use `device`."""
     return CaseRank(case, spec, use_device(device, threads), rank, gate)
 
 
 class CaseRank(Participant):
-    """What one rank of a case does.
+    """A rank of a case.
 
     Args:
-        case: what is measured.
-        spec: of its model.
-        device: this rank's own.
-        rank: counted from 0.
-        gate: watches this rank's cores; without one, the host is never slow.
-        keeps_start: whether the state of the model before its first step is kept, so that it can be put back.
+        case: the case to measure.
+        spec: the spec of its model.
+        device: the device of this rank.
+        rank: its number, counted from 0.
+        gate: watches the cores of this rank; without a gate, the host is never slow.
+        keeps_start: whether the state of the model before its first step is kept, so that it can be restored.
     """
 
     model_class: type[Model]
@@ -132,7 +132,7 @@ class CaseRank(Participant):
     inspection: Inspection
     finite: FiniteWatch
     start: StartState | CanNotRestore | None = None
-    put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed, or building it
+    put_back: tuple[str, ...] = ()  # settings that the model's libraries or constructor changed, and that were restored
 
     def __init__(
         self,
@@ -149,12 +149,12 @@ class CaseRank(Participant):
         self.gate = gate or HostGate(None, time.perf_counter_ns)
         self.clock = DeviceClock(device)
         self.variants: dict[str, Variant] = {}
-        self._began: tuple[str, int] | None = None  # the step since the last synchronisation, and when it began
+        self._began: tuple[str, int] | None = None  # variant and begin of the step since the last synchronisation
         self._steps_ns: dict[str, list[int]] = {}
         self._quiet = contextlib.ExitStack()
 
     def load(self) -> None:
-        """Import the model's folder. Settings that its libraries change are put back, and kept in `put_back`."""
+        """Import the model's folder. Settings that its libraries change are restored, and named in `put_back`."""
         self.model_class, changed = keeping_state(lambda: load_model_class(self.spec))
         packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(self.spec))
         by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
@@ -170,14 +170,14 @@ class CaseRank(Participant):
         self.put_back = tuple(dict.fromkeys([*self.put_back, *changed]))
 
     def prepare(self) -> dict[str, str]:
-        """Apply precision, memory format and parallelism. Returns PyTorch's flags as they are then."""
+        """Apply precision, memory format and parallelism. Return PyTorch's flags as they are then."""
         flags = apply_precision(self.model, self.case.precision)
         apply_memory_format(self.model, self.case.memory_format)
         if self.mesh is not None:
             from torchzoo.measure.parallel import parallelize
 
             parallelize(self.model, self.case.parallel, self.mesh)
-            torch.manual_seed(self.case.seed + self.model.shard)  # what steps draw: dropout
+            torch.manual_seed(self.case.seed + self.model.shard)  # for the random numbers of steps, such as dropout
         self.finite = FiniteWatch(self.model)
         if self.keeps_start:
             try:
@@ -188,21 +188,21 @@ class CaseRank(Participant):
         return flags
 
     def inspect(self) -> None:
-        """Take one eager step, and note what it computes in and how it calls its networks."""
+        """Take one eager step, and note in which dtypes it computes and how it calls its networks."""
         self.inspection = inspect_step(self.model, self.model.measured_step)
-        if self.inspection.uses_cpu_threads:  # two of them on one core wait for each other
+        if self.inspection.uses_cpu_threads:  # two threads on one core wait for each other
             self.gate.least_cores = max(LEAST_CORES, torch.get_num_threads())
         if self.case.mode is Mode.TRAIN and self.device.type != "cpu":
             self.gate.threads = (in_this_thread, AutogradThread(self.device))
             self.gate.one_core = not self.inspection.uses_cpu_threads
-            os.register_at_fork(after_in_child=self.gate.release)  # a step may start processes: those of a data loader
+            os.register_at_fork(after_in_child=self.gate.release)  # for processes that a step starts: data loaders
 
     def import_backend(self) -> None:
-        """Import the code of the case's backend, and its libraries: imports count in no step."""
+        """Import the code of the case's backend and its libraries, so that no step includes the time of imports."""
         backends.module_of(self.case.backend.name)
 
     def add_candidate(self) -> None:
-        """Make the candidate. Backends behind Dynamo compile in its first step, the others compile or convert here."""
+        """Make the candidate. Backends behind Dynamo compile in its first step, all others compile or convert here."""
         self.variants[CANDIDATE_VARIANT] = candidate_variant(
             self.model, self.model.measured_step, self.case, self.inspection.take_calls()
         )
@@ -213,7 +213,7 @@ class CaseRank(Participant):
         return self.variants[name].step()
 
     def synchronize(self, clock: DeviceClock) -> None:
-        """Wait for this rank's device, and note how long the last step took."""
+        """Wait for the device of this rank, and note how long the last step took."""
         clock.synchronize()
         if self._began is not None:
             name, began_ns = self._began
@@ -221,11 +221,11 @@ class CaseRank(Participant):
             self._began = None
 
     def look_at_host(self) -> float:
-        """How long the host's loop takes this rank now, in seconds."""
+        """Return how long the host's loop takes this rank now, in seconds."""
         return self.gate.slowest_look_s()
 
     def wait_for_host(self, limit_s: float, matters: bool) -> tuple[bool, tuple[int, ...]]:  # noqa: FBT001
-        """See `HostGate.wait`. Returns whether the host is fast, and the cores that this rank is kept to."""
+        """See `HostGate.wait`. Return whether the host is fast, and the cores to which this rank is pinned."""
         self.gate.matters = matters
         return self.gate.wait(limit_s), self.gate.fast_cores
 
@@ -236,7 +236,7 @@ class CaseRank(Participant):
         return wait_until_idle(device_probe(self.device), self.clock)
 
     def device_state(self) -> DeviceState | None:
-        """What NVML says of this rank's device now."""
+        """Return what NVML reports of the device of this rank."""
         return nvml.device_state(self.device)
 
     def release_core(self) -> None:
@@ -244,46 +244,46 @@ class CaseRank(Participant):
         self.gate.release()
 
     def quiet(self) -> None:
-        """Turn this rank's garbage collection off, until `loud`."""
+        """Turn garbage collection off in this rank, until `loud`."""
         self._quiet.enter_context(quiet_python())
 
     def loud(self) -> None:
         self._quiet.close()
 
     def collect(self) -> None:
-        """Collect what became garbage while it was off."""
+        """Collect the garbage that accumulated while collection was off."""
         gc.collect()
 
     def forget_steps(self) -> None:
         self._steps_ns.clear()
 
     def step_medians_s(self) -> dict[str, float]:
-        """By variant, how long a step took this rank, since `forget_steps`."""
+        """Return the median time of a step in this rank since `forget_steps`, by variant."""
         return {name: median(steps) / 1e9 for name, steps in self._steps_ns.items()}
 
     def release(self) -> None:
-        """Hold the model no longer."""
+        """Drop the references to the model."""
         self.variants.clear()
         for name in ("model", "finite", "inspection", "start"):
             vars(self).pop(name, None)
 
     def forget(self) -> None:
-        """Give up the model and what was compiled for it."""
+        """Drop the model and what was compiled for it."""
         self.release()
         torch._dynamo.reset()
         free_memory(self.device)
 
     def values(self, kind: str, steps: int) -> list[float]:
-        """Numbers of the first steps of a new model: see `torchzoo.measure.check.check_ranks`."""
+        """Return numbers from the first steps of a new model: see `torchzoo.measure.check.check_ranks`."""
         from torchzoo.measure.check.check_ranks import first_values
 
         return first_values(self, kind, steps)
 
     def memory(self, name: str, steps: int) -> Memory:
-        """The peaks of so many steps."""
+        """Measure the peaks of memory of so many steps."""
         return measure_memory(self.variants[name].step, steps, self.device)
 
     def communication(self, name: str, steps: int) -> Communication | None:
-        """What this rank does in its collectives in so many steps."""
+        """Measure the collectives of this rank in so many steps."""
         self.variants[name].select()
         return measure_communication(self.variants[name].step, self.clock, self.device, world=self.world, steps=steps)

@@ -1,8 +1,8 @@
-"""The ranks of a case. Rank 0 leads: what it does, the others do at the same time, each with its own part.
+"""The ranks of a case. Rank 0 leads: the other ranks do the same at the same time, each with its own shard.
 
-Rank 0 measures as if it were alone. Its variants and its clock pass on what they are told: a step is a step of all
-ranks, and a synchronisation waits for all devices. So the ranks never disagree on how many steps there are, and a
-step takes as long as that of the slowest rank.
+Rank 0 measures as if it were alone. Its variants and its clock forward each call: a step is a step of all ranks, and a
+synchronisation waits for all devices. So all ranks agree on the number of steps, and a step takes as long as that of
+the slowest rank.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from torchzoo.measure.host import WAIT_S, HostGate
 from torchzoo.measure.process_group import Participant
 from torchzoo.measure.variant import Variant
 
-#: A process that sleeps wakes up some 50 microseconds late. So who waits for others looks without a pause first.
+#: A process that sleeps wakes up some 50 microseconds late. So a waiting process polls for so long before it sleeps.
 LOOK_S = 0.02
 
 _STEP, _SELECT, _SYNCHRONIZE, _CALL = b"s", b"v", b"y", b"c"
 
 
 class RankGone(RuntimeError):
-    """Another rank has ended. Its own report says why."""
+    """Another rank has ended. The report of that rank says why."""
 
 
 class Line:
@@ -46,7 +46,7 @@ class Line:
         self._connection.send_bytes(message)
 
     def receive(self) -> bytes:
-        """Raises `EOFError` if the other rank is gone."""
+        """Return the next message; raise `EOFError` if the other rank is gone."""
         began = time.perf_counter()
         while not self._poll.poll(0):
             if time.perf_counter() - began > LOOK_S:
@@ -63,8 +63,8 @@ class Ranks(Generic[OwnT]):
     """All ranks, as rank 0 sees them.
 
     Args:
-        own: what rank 0 does itself.
-        lines: to the other ranks, in their order.
+        own: rank 0 itself.
+        lines: connections to the other ranks, in their order.
     """
 
     def __init__(self, own: OwnT, lines: Sequence[Line] = ()) -> None:
@@ -109,12 +109,7 @@ class Ranks(Generic[OwnT]):
 
 
 class CaseRanks(Ranks[CaseRank]):
-    """All ranks of a case, as rank 0 sees them; there may be one.
-
-    Args:
-        own: what rank 0 does itself.
-        lines: to the other ranks, in their order.
-    """
+    """All ranks of a case, of which there may be one, as rank 0 sees them."""
 
     def __init__(self, own: CaseRank, lines: Sequence[Line] = ()) -> None:
         super().__init__(own, lines)
@@ -132,16 +127,16 @@ class CaseRanks(Ranks[CaseRank]):
         )
 
     def clock(self, own: DeviceClock) -> DeviceClock:
-        """A clock whose synchronisation waits for the devices of all ranks."""
+        """Return a clock whose synchronisation waits for the devices of all ranks."""
         return _RanksClock(self, own) if self._lines else own
 
     def gate(self) -> HostGate:
-        """Return the gate of rank 0, or with several ranks a gate at which all look and wait at the same time."""
+        """Return the gate of rank 0; with several ranks, a gate that looks and waits in all of them at once."""
         return _RanksGate(self) if self._lines else self.own.gate
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """See `quiet_python`; in all ranks. If something is raised inside, the other ranks end with this one."""
+        """Apply `quiet_python` in all ranks. If something is raised inside, the other ranks end with this one."""
         self.everywhere(CaseRank.quiet)
         try:
             yield
@@ -167,7 +162,6 @@ class _RanksClock(DeviceClock):
 
     @property
     def is_asynchronous(self) -> bool:
-        """Also on the CPU: a step of this rank returns before the others have done theirs."""
         return self._own.is_asynchronous
 
     def synchronize(self) -> None:
@@ -175,7 +169,7 @@ class _RanksClock(DeviceClock):
 
 
 class _RanksGate(HostGate):
-    """The host is as slow as the slowest rank finds it. Each rank has its own cores."""
+    """A gate that finds the host as slow as the slowest rank does. Each rank has its own cores."""
 
     def __init__(self, ranks: CaseRanks) -> None:
         own = ranks.own.gate
@@ -191,7 +185,7 @@ class _RanksGate(HostGate):
 
 
 def follow(own: Any, line: Line) -> None:
-    """Do what rank 0 does, until it is gone. Only a `CaseRank` steps and synchronises."""
+    """Do what rank 0 does, until rank 0 is gone. Only a `CaseRank` steps and synchronises."""
     while True:
         try:
             message = line.receive()

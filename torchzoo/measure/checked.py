@@ -1,4 +1,4 @@
-"""Check the results of one case, and time nothing: a suite is checked in a fraction of the time of a whole run."""
+"""Check the results of one case without timing, in a fraction of the time of a whole run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_alone(
     *,
     lines: Sequence[Line] = (),
 ) -> Checked:
-    """Whether a case computes what eager computes. One eager step before shows that it is what its label says.
+    """Check whether a case computes what eager computes, after one eager step that shows that its label is true.
 
     The arguments are those of `torchzoo.measure.measure_case.measure_case`.
 
@@ -65,7 +65,7 @@ def check_alone(
 
 
 class _Step(NamedTuple):
-    """What one eager step shows; see the fields of `Checked`."""
+    """Findings of one eager step; see the fields of `Checked`."""
 
     flags: dict[str, str]
     parameters: int
@@ -73,12 +73,7 @@ class _Step(NamedTuple):
 
 
 def _take_a_step(ranks: CaseRanks, stages: Stages) -> _Step:
-    """Build and prepare the model, and look at one eager step.
-
-    Raises:
-        NotRunnable, LabelNotReached: the step does not compute as the label says.
-        NotFinite: training is not finite after it.
-    """
+    """Build and prepare the model, inspect one eager step, and require that it is finite and what the label says."""
     flags = build_everywhere(ranks, stages)
     own = ranks.own
     case = own.case

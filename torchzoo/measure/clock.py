@@ -1,4 +1,4 @@
-"""The clocks of host and device: when a step is over, and how long the device took."""
+"""The clocks of host and device, which tell when a step is over and how long the device took."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any, Protocol
 
 import torch
 
-#: A shorter wait is not worth a pause.
+#: Shorter waits have no pause.
 LEAST_WAIT_S = 1e-3
 
 
 class Clock(Protocol):
-    """What measuring needs to know of time. Tests use a fake one."""
+    """The clock that measuring reads. Tests use a fake clock."""
 
     def now_ns(self) -> int: ...
 
     def synchronize(self) -> None:
-        """Wait until all work that was given to the device is done."""
+        """Wait until the device has done all work that was launched."""
         ...
 
     def mark(self) -> Any:
-        """A new event after the work that was given to the device so far; None on the CPU."""
+        """Return a new event after the work that was launched so far; None on the CPU."""
         ...
 
     def device_time_s(self, began: Any, ended: Any) -> float | None:
-        """Device time between two marks, both of them passed; None on the CPU."""
+        """Return the device time between two events that have passed; None on the CPU."""
         ...
 
 
 class DeviceClock:
-    """`time.perf_counter_ns`, and the device's own synchronisation (on the CPU there is nothing to wait for)."""
+    """`time.perf_counter_ns`, and the synchronisation of the device. On the CPU there is nothing to wait for."""
 
     def __init__(self, device: torch.device) -> None:
         self.now_ns = time.perf_counter_ns
@@ -58,10 +58,10 @@ class DeviceClock:
 
 
 class PatientClock(DeviceClock):
-    """A clock for what is not timed: while it waits for the device, it leaves its core to others.
+    """A clock for steps that are not timed, which leaves its core to other processes while it waits for the device.
 
-    `DeviceClock` asks the device without a pause, to see the end of a step at once. While several workers share the
-    device, that takes much of the CPU time that their compilers need. This clock sees the end of a step late, by at
+    `DeviceClock` polls the device without a pause, to see the end of a step at once. While several workers share the
+    device, polling takes much of the CPU time that their compilers need. This clock sees the end of a step late, by at
     most a twentieth of the step's time.
     """
 

@@ -1,4 +1,4 @@
-"""What Dynamo and its compilers did in this process: graphs, breaks, recompilations, guards, CUDA-graph skips, time."""
+"""Count what Dynamo and its compilers do: graphs, breaks, recompilations, guards, skipped CUDA graphs, and time."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from torchzoo.model import Model
 from torchzoo.record import LEFT_WHOLE, REFUSED, Compilation, GraphBreak, Recompilation
 from torchzoo.settings import CacheMode
 
-#: Here inductor and the cudagraphs backend log that a graph runs without a CUDA graph, and why: once for each graph.
+#: Inductor and the cudagraphs backend log here, once for each graph, that it runs without a CUDA graph, and why.
 _SKIP_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
 _SKIP_WORDS = "skipping cudagraph"
 
-#: Dynamo keeps the metrics of its last 64 frames, unless it is told to keep more.
+#: Dynamo keeps the metrics of its last 64 frames, unless another limit is set.
 _FRAMES_KEPT = 100_000
 
-#: Files of PyTorch with functions that trace a higher-order operator in eager.
+#: Files of PyTorch whose functions trace a higher-order operator in eager.
 _OF_HIGHER_ORDER = re.compile(r"/torch/(_higher_order_ops|nn/attention)/")
 
-#: A longer reason is cut.
+#: Longer reasons are cut.
 _REASON_CHARACTERS = 300
 
 
 class CompilationWatch(logging.Handler):
-    """Counts what was compiled in this process since the watch began; see `watch_compilation`.
+    """Count what is compiled in this process since the watch began; see `watch_compilation`.
 
     Dynamo is not disturbed while it compiles or runs: `counts` reads figures that Dynamo keeps anyway.
     """
@@ -60,29 +60,29 @@ class CompilationWatch(logging.Handler):
             self._skips.append(message)
 
     def graphs(self) -> int:
-        """How many graphs were compiled since the watch began."""
+        """Return how many graphs were compiled since the watch began."""
         return _counters()["stats", "unique_graphs"] - self._counters_before["stats", "unique_graphs"]
 
     def own_graphs(self) -> int:
-        """How many functions were compiled since then, without PyTorch's own.
+        """Return how many functions were compiled since the watch began, without PyTorch's own.
 
         In eager, PyTorch calls a higher-order operator (FlexAttention, `torch.cond`) through a function of its own that
-        Dynamo traces for it, which compiles nothing.
+        Dynamo traces, which compiles nothing.
         """
         frames = _frames()[self._frames_before :]
         named = [frame for frame in frames if getattr(frame, "co_name", None) is not None]
         return sum(not _OF_HIGHER_ORDER.search(frame.co_filename or "") for frame in named)
 
     def _compile_seconds(self) -> float | None:
-        """Wall time inside Dynamo and its backend, with backward graphs, which are compiled when they first run.
+        """Return the wall time inside Dynamo and its backend, with backward graphs, which compile when they first run.
 
-        The recording of CUDA graphs and autotuning at run time are not in it.
+        The recording of CUDA graphs and autotuning at run time are not included.
         """
         spent = getattr(utils, "calculate_time_spent", None)
         return None if spent is None else float(spent().get("total_wall_time", 0.0))
 
     def counts(self, cache: CacheMode | None, *, warm_graphs: int | None = None) -> Compilation:
-        """All figures since the watch began. A figure that this version of PyTorch does not keep is None or empty.
+        """Return all figures since the watch began. Figures that this PyTorch does not keep are None or empty.
 
         `warm_graphs` is the number of graphs right after the warm-up, for a count that is made later.
         """
@@ -113,10 +113,10 @@ class CompilationWatch(logging.Handler):
 
 
 def set_compile_processes(count: int) -> None:
-    """Inductor shall compile kernels in so many processes, forked from this one.
+    """Let inductor compile kernels in so many processes, forked from this process.
 
-    By default it starts a new Python for them, which imports torch and inductor again: some six seconds of CPU time in
-    every case. Call it before anything is compiled.
+    By default inductor starts a new Python for them, which imports torch and inductor again: some six seconds of CPU
+    time in every case. Must be called before anything is compiled.
     """
     inductor.compile_threads = count
     inductor.worker_start_method = "fork"
@@ -124,7 +124,7 @@ def set_compile_processes(count: int) -> None:
 
 @contextlib.contextmanager
 def caches_in(folder: Path | None) -> Iterator[None]:
-    """Let compilers keep what they compile in this folder, and find there what another process has kept."""
+    """Let compilers use the caches in this folder, which other processes may have filled."""
     if folder is None:
         yield
         return
@@ -140,7 +140,7 @@ def caches_in(folder: Path | None) -> Iterator[None]:
 
 
 def watch_compilation() -> CompilationWatch:
-    """Begin to watch. From now on Dynamo drops no metrics of frames."""
+    """Begin to watch. From then on Dynamo drops no metrics of frames."""
     set_limit = getattr(utils, "set_compilation_metrics_limit", None)
     if set_limit is not None:
         set_limit(_FRAMES_KEPT)
@@ -171,7 +171,7 @@ def require_eager(model: Model, watch: CompilationWatch) -> None:
 
 
 def count_compiled(watch: CompilationWatch, case: Case, cache: CacheMode | None) -> Compilation | None:
-    """What the watch has counted for the case's backend; None for a backend that is not behind Dynamo.
+    """Return the counts of the watch for the case's backend; None for a backend that is not behind Dynamo.
 
     Raises:
         LabelNotReached: the backend is behind Dynamo and was not given a single graph.
@@ -185,7 +185,7 @@ def count_compiled(watch: CompilationWatch, case: Case, cache: CacheMode | None)
 
 
 def packaged(packages: Sequence[PackagedNetwork], cache: CacheMode | None) -> Compilation | None:
-    """Size, compile time and load time of the packages of a variant together; None if it has no packages."""
+    """Return size, compile time and load time of all packages of a variant together; None if it has no packages."""
     if not packages:
         return None
     return Compilation(
@@ -198,12 +198,11 @@ def packaged(packages: Sequence[PackagedNetwork], cache: CacheMode | None) -> Co
 
 
 def _counters() -> Counter[tuple[str, str]]:
-    """A copy of Dynamo's counters, by group and name."""
     return Counter({(group, name): n for group, counts in utils.counters.items() for name, n in counts.items()})
 
 
 def _frames() -> list[Any]:
-    """`CompilationMetrics` of each frame that Dynamo compiled, and of backward graphs (without a function's name)."""
+    """Return `CompilationMetrics` of each frame that Dynamo compiled, and of backward graphs, which have no name."""
     metrics = getattr(utils, "get_compilation_metrics", None)
     return [] if metrics is None else list(metrics())
 
@@ -213,14 +212,14 @@ def _breaks() -> list[Any]:
 
 
 def _graph_break(broken: Any) -> GraphBreak:
-    """A break from Dynamo's `GraphCompileReason`, whose stack ends at the place where the graph does."""
+    """Return a break from Dynamo's `GraphCompileReason`, whose stack ends at the place where the graph ends."""
     stack = getattr(broken, "user_stack", None)
     place = _place(stack[-1].filename, stack[-1].lineno, stack[-1].name) if stack else "?"
     return GraphBreak(reason=_break_reason(broken.reason), place=place)
 
 
 def _given_up(frames: Iterable[Any]) -> list[GraphBreak]:
-    """Functions that Dynamo could not compile and left to Python as a whole."""
+    """Return the functions that Dynamo could not compile and left to Python as a whole."""
     found = []
     for frame in frames:
         name = getattr(frame, "co_name", None)
@@ -234,10 +233,10 @@ def _given_up(frames: Iterable[Any]) -> list[GraphBreak]:
 
 
 def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
-    """Each recompilation with the guard that failed, without the number of its compilation and the stack below it.
+    """Yield each recompilation with the guard that failed, without the number of its compilation and the stack below.
 
-    Dynamo refuses to compile a function again that it has compiled too often. It then names no function, but the number
-    in `compile_id` is the same as before.
+    After too many compilations of a function, Dynamo refuses to compile it again. The metrics then name no function,
+    but the number in `compile_id` is unchanged.
     """
     places: dict[str, str] = {}
     for frame in frames:
@@ -253,7 +252,7 @@ def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
 
 
 def _break_reason(text: str) -> str:
-    """What happened and Dynamo's explanation of it, in one line, without its hints and addresses."""
+    """Return the break and Dynamo's explanation of it in one line, without hints and addresses."""
     what, *rest = text.strip().splitlines() or ["?"]
     explanations = [line.split("Explanation:", 1)[1].strip() for line in rest if "Explanation:" in line]
     return _one_line(": ".join([what, *explanations[:1]]))
@@ -264,7 +263,7 @@ def _one_line(text: str) -> str:
 
 
 def _place(filename: str, line: int, function: str) -> str:
-    """`torchvision/models/resnet.py:268 in _forward_impl`: the path below site-packages, or its last three parts."""
+    """Return `torchvision/models/resnet.py:268 in _forward_impl`: the path below site-packages, or its last 3 parts."""
     parts = PurePath(filename).parts
     start = parts.index("site-packages") + 1 if "site-packages" in parts else max(0, len(parts) - 3)
     function = re.sub(r"^torch_dynamo_resume_in_(.*)_at_[0-9]+$", r"\1", function)

@@ -1,6 +1,6 @@
-"""Whether training stays finite. A step that computes with NaN or infinity is not the work that its label names.
+"""Find out whether training stays finite. A step with NaN or infinity is not the work that its label names.
 
-The rule is the same for every model, precision and backend, and is found by running. Only training is looked at: the
+The rule is the same for every model, precision and backend, and is applied by running. Only training is checked: the
 outputs of an evaluation may have infinities by nature, such as the -inf of a mask.
 """
 
@@ -20,9 +20,9 @@ class NotFinite(Exception):
     """The loss, a parameter or a buffer of a model in training is not finite.
 
     Args:
-        what: which of them.
+        what: the loss, or the name of the parameter or buffer.
         steps: how many steps the model has taken, at most.
-        candidate_stepped: whether some of them were the candidate's.
+        candidate_stepped: whether the candidate took some of these steps.
     """
 
     def __init__(self, what: str, steps: int, *, candidate_stepped: bool) -> None:
@@ -31,14 +31,14 @@ class NotFinite(Exception):
         self.candidate_stepped = candidate_stepped
 
 
-#: What is not finite where the loss and the model stay finite, since nothing is learned.
+#: Loss and model can stay finite while the gradients are not, since then nothing is learned.
 SKIPS_UPDATES = "the gradients, so that the GradScaler skips each update"
 
 
 class FiniteWatch:
-    """Looks at the parameters of a model and at those of its buffers that are finite now, before the first step.
+    """Watch the parameters of a model and those buffers that are finite before the first step.
 
-    (A mask of -inf or the empty range of an observer is not finite by nature.) Whole numbers are not looked at.
+    A mask of -inf or the empty range of an observer is not finite by nature. Integers are not checked.
     """
 
     def __init__(self, model: Model) -> None:
@@ -47,7 +47,7 @@ class FiniteWatch:
         self._buffers = {name for name, buffer in _buffers(model) if self._is_training and is_finite(buffer)}
 
     def not_finite(self) -> str | None:
-        """The first parameter or buffer that is not finite, in words: `parameter network.conv1.weight`."""
+        """Return the first parameter or buffer that is not finite, in words: `parameter network.conv1.weight`."""
         for name, parameter in _parameters(self._model):
             if not is_finite(parameter):
                 return f"parameter {name}"
@@ -57,7 +57,7 @@ class FiniteWatch:
         return None
 
     def require(self, steps: int, *, loss_is_finite: bool, candidate_stepped: bool, makes_updates: bool = True) -> None:
-        """Raise `NotFinite` if the loss or something of the model is not finite after so many steps. Not in eval.
+        """Raise `NotFinite` if the loss or a part of the model is not finite after so many steps. Never raise in eval.
 
         `makes_updates` says whether the last step made its update. A GradScaler skips it if a gradient is not finite.
         """
@@ -69,16 +69,16 @@ class FiniteWatch:
 
 
 def loss_scale(model: Model) -> float:
-    """By how much the loss is scaled; a GradScaler that skips an update makes it smaller."""
+    """Return the factor of the loss; a GradScaler that skips an update reduces it."""
     return 1.0 if model.scaler is None else float(model.scaler.get_scale())
 
 
 def why_not_measured(found: NotFinite, case: Case, build: Callable[[], Model]) -> NotRunnable | NotFiniteByBackend:
-    """Why a case whose training is not finite can't be measured. Whoever asks holds its model no longer.
+    """Return why a case whose training is not finite can't be measured. The caller must have dropped its model.
 
-    Eager steps alone, on a new model, as often as the case did, and is looked at after each step. If it is not finite
-    either, the case is skipped, and the reason names what is not finite first. If it is, the backend is to blame. (If
-    eager was alone already, and this time it stays finite, chance has a part in it. It is skipped all the same.)
+    Eager takes as many steps as the case did, alone and on a new model, with a check after each step. If eager is not
+    finite either, the case is skipped, and the reason names what is not finite first. If eager is finite, the backend
+    is to blame. (Eager that stays finite only this time depends on chance; such a case is skipped, too.)
     """
     model = build()
     watch = FiniteWatch(model)

@@ -1,7 +1,7 @@
-"""What a fresh process waits for before it has its first result: with cold caches, warm ones, or a package.
+"""Time the first result of a fresh process with cold caches, warm caches, or a package.
 
-Each function here is what a process of its own runs (`torchzoo.run.fresh`). Everything that takes long is imported
-inside, so that it is timed.
+Each public function here runs in a process of its own (`torchzoo.run.fresh`). Slow imports are inside functions, so
+that they are timed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 #: The file of `torch.compiler.save_cache_artifacts`, in the folder of the case.
 ARTIFACTS = "artifacts.bin"
-#: The folder of AOTInductor's packages there: one for each network, named by its number.
+#: The folder of AOTInductor's packages in the folder of the case, with a folder for each network, named by its number.
 PACKAGES = "packages"
 
 Step = Callable[[], Any]
-#: Prepares the first step: returns it, and the size of what was loaded.
+#: Prepare the first step; return the step, and the size of what was loaded.
 Loader = Callable[["Model", Fresh], tuple[Step, int | None]]
 
 
 def eager(fresh: Fresh) -> FirstResult:
-    """Nothing is compiled. After the first result, the precision is checked: the step is what its label says."""
+    """Time eager, which compiles nothing. After the first result, one step shows that the precision is reached."""
     from torchzoo.measure.precision import check_precision, inspect_step
 
     found, model = _first_result(fresh, _in_eager)
@@ -44,17 +44,17 @@ def eager(fresh: Fresh) -> FirstResult:
 
 
 def compiled(fresh: Fresh) -> FirstResult:
-    """The first step compiles, with what the folder of caches holds."""
+    """Time a first step that compiles, with what the folder of caches holds."""
     return _first_result(fresh, _compiled)[0]
 
 
 def compiled_with_artifacts(fresh: Fresh) -> FirstResult:
-    """The same, after the caches were filled from the file that `fill_caches` wrote."""
+    """Time a first step that compiles after the caches were filled from the file that `fill_caches` wrote."""
     return _first_result(fresh, _with_artifacts)[0]
 
 
 def packaged(fresh: Fresh) -> FirstResult:
-    """AOTInductor's packages are loaded. The model is built too: its step calls them, and its batch is their input."""
+    """Time AOTInductor's packages. The model is built too: its step calls them, and its batch is their input."""
     return _first_result(fresh, _with_packages)[0]
 
 
@@ -78,7 +78,7 @@ def package(fresh: Fresh) -> Packages:
     """Make AOTInductor's packages of the networks that the step calls.
 
     Raises:
-        NotRunnable: it calls none, or one of them with inputs of several sizes or with other numbers.
+        NotRunnable: the step calls no network, or one of them with inputs of several sizes or with other numbers.
     """
     import torch
 
@@ -106,7 +106,7 @@ def package(fresh: Fresh) -> Packages:
 
 @dataclass(frozen=True, kw_only=True)
 class _Built:
-    """A model that is ready to step, and when it was."""
+    """A model that is ready to step, and the times of its import and its build."""
 
     model: Model
     clock: DeviceClock
@@ -115,7 +115,6 @@ class _Built:
 
 
 def _built(fresh: Fresh) -> _Built:
-    """Import what the model needs, and build it on its device."""
     ask = fresh.ask
     fresh.tell(Stage.IMPORT)
     from torchzoo.measure.clock import DeviceClock
@@ -137,10 +136,10 @@ def _built(fresh: Fresh) -> _Built:
 
 
 def _first_result(fresh: Fresh, load: Loader) -> tuple[FirstResult, Model]:
-    """Import, build, load and take the first step. Then count, take two more steps, and time the second of them."""
+    """Import, build, load and take the first step. Then count, take two more steps, and time the second of these."""
     built, caches = _built(fresh), Path(fresh.ask.caches)
     model, clock = built.model, built.clock
-    libraries = _libraries(caches)  # looking into the folder is in no part
+    libraries = _libraries(caches)  # before the next part, so that no part includes this look
     fresh.tell(Stage.PREPARE)
     loading_ns = time.monotonic_ns()
     first_step, artifact_bytes = load(model, fresh)
@@ -151,7 +150,7 @@ def _first_result(fresh: Fresh, load: Loader) -> tuple[FirstResult, Model]:
     clock.synchronize()
     stepped_ns = time.monotonic_ns()
 
-    from torchzoo.measure.latency import timed_step_s  # not before: it would be in the time of an import
+    from torchzoo.measure.latency import timed_step_s  # here, so that no timed part includes this import
 
     graphs, autograd_cache, inductor_cache = _counts()
     found = FirstResult(
@@ -175,16 +174,15 @@ def _bytes_in(folder: Path) -> int:
 
 
 def _libraries(folder: Path) -> set[Path]:
-    """The shared libraries that are in the caches."""
     return set(folder.rglob("*.so"))
 
 
 def _counts() -> tuple[int, CacheCounts, CacheCounts]:
-    """Graphs, and what became of them in the caches of AOTAutograd and of inductor, since the process began."""
+    """Return the number of graphs, and their hits and misses in the caches of AOTAutograd and inductor."""
     import sys
 
     utils: Any = sys.modules.get("torch._dynamo.utils")
-    if utils is None:  # nothing was compiled, and nothing is imported for counting
+    if utils is None:  # nothing was compiled, and counting should import nothing
         return 0, CacheCounts(), CacheCounts()
     return (
         utils.counters["stats"]["unique_graphs"],

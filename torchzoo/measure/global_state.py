@@ -1,7 +1,7 @@
-"""What a model's code can change for all steps of a process: settings of PyTorch and Python, and the clock.
+"""Keep and restore the process state that a model's code can change: settings of PyTorch and Python, and the clock.
 
-A model's library may set them when it is imported, and so may a model when it is built. The fork server
-(`torchzoo.run.preload`) and every worker put back what was changed. So the steps of every case have the same state.
+A model's library may change settings when it is imported, and a model when it is built. The fork server
+(`torchzoo.run.preload`) and every worker restore them, so that the steps of every case have the same state.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _put_environment(values: dict[str, str]) -> None:
 def _folder() -> str | None:
     try:
         return str(Path.cwd())
-    except FileNotFoundError:  # it is gone
+    except FileNotFoundError:  # the folder was deleted
         return None
 
 
@@ -112,16 +112,16 @@ SETTINGS = (
 )
 
 
-#: By package, what its import changed in the fork server, which has put it back. Workers inherit this.
+#: By package, the settings that its import changed in the fork server, which restored them. Workers inherit this.
 PUT_BACK_BY_SERVER: dict[str, tuple[str, ...]] = {}
 
 
 class GlobalState:
-    """The settings as they are when it is made.
+    """The settings at the time of construction.
 
-    As a context manager it watches what sets variables of the environment. PyTorch's own modules set some when they are
-    imported (the place of inductor's cache, say): that is PyTorch's state, and no change by the library that imports
-    them.
+    As a context manager this object watches who sets environment variables. PyTorch's own modules set some when they
+    are imported (such as the folder of inductor's cache): these belong to PyTorch's state, and are no change by the
+    library that imports PyTorch.
     """
 
     def __init__(self) -> None:
@@ -137,11 +137,11 @@ class GlobalState:
         os.putenv = self._putenv
 
     def changes(self) -> tuple[str, ...]:
-        """The names of the settings that are not as they were, with the variables of the environment."""
+        """Return the names of the settings that have changed, with the names of environment variables."""
         return tuple(self._told(setting) for setting in self._changed())
 
     def put_back(self) -> tuple[str, ...]:
-        """Set all settings as they were; returns the names of those that were not."""
+        """Restore all settings; return the names of those that had changed."""
         changed = self._changed()
         told = tuple(map(self._told, changed))
         for setting in changed:
@@ -165,7 +165,7 @@ class GlobalState:
 
 
 def keeping_state(action: Callable[[], _Result]) -> tuple[_Result, tuple[str, ...]]:
-    """What a model's code returns, and the names of the settings that it changed, which are put back."""
+    """Call a model's code, and return its result and the names of the settings that it changed, which are restored."""
     with GlobalState() as before:
         result = action()
     return result, before.put_back()

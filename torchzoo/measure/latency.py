@@ -1,4 +1,4 @@
-"""Latency, as synchronised steps in blocks of eager and candidate in turns (A B B A, B A A B); and throughput."""
+"""Time synchronised steps in blocks of eager and candidate in turns (A B B A, B A A B), and measure throughput."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from torchzoo.measure.variant import Variant
 from torchzoo.record import BackToBack, Block, StopReason
 from torchzoo.settings import Settings
 
-# When enough has been measured. The idea is that of nvbench's stopping criteria (github.com/NVIDIA/nvbench).
+# When to stop: the idea is that of nvbench's stopping criteria (github.com/NVIDIA/nvbench).
 
 
 def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, settings: Settings) -> StopReason | None:
-    """The reason to stop now, or None to go on.
+    """Return the reason to stop now, or None to go on.
 
     - `converged`: the half-width of the 95% interval is within the target.
     - `stably_noisy`: the spread no longer changes, and at the time limit the half-width would still be more than twice
-      the target (it shrinks with the square root of time).
-    - `time_limit`: the time is over.
+      the target (the half-width shrinks with the square root of time).
+    - `time_limit`: the time limit is reached.
 
     The least time is that of the settings, or half of the limit where that is shorter.
 
     Args:
-        values: the measured figure is their median: block times (eager alone) or paired ratios, as they were measured.
-        samples: steps timed so far, of the variant that has fewest.
+        values: block times (eager alone) or paired ratios, in the order of time. Their median is the figure.
+        samples: timed steps so far, of the variant that has fewest.
         elapsed_s: since the pass began.
         settings: the limits.
     """
@@ -57,7 +57,7 @@ def _is_stable(values: Sequence[float]) -> bool:
 
 @contextlib.contextmanager
 def quiet_python() -> Iterator[None]:
-    """Turn garbage collection off. Collections by hand inside do not look at what is alive now (`gc.freeze`)."""
+    """Turn garbage collection off. Explicit collections inside skip the objects that are alive now (`gc.freeze`)."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -69,14 +69,14 @@ def quiet_python() -> Iterator[None]:
 
 
 class TimedStep(NamedTuple):
-    """How long it took until a step returned, and until the device had done its work, in seconds."""
+    """The seconds until a step returned, and until the device had done its work."""
 
     issued_s: float
     took_s: float
 
 
 def timed_step(step: Callable[[], Any], clock: Clock) -> TimedStep:
-    """Wall time of one step, with the device synchronised before and after it."""
+    """Measure the wall time of one step, with the device synchronised before and after the step."""
     clock.synchronize()
     start = clock.now_ns()
     step()
@@ -86,25 +86,25 @@ def timed_step(step: Callable[[], Any], clock: Clock) -> TimedStep:
 
 
 def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
-    """How long one step took, until the device had done its work."""
+    """Return the seconds of one step, until the device had done its work."""
     return timed_step(step, clock).took_s
 
 
 class Steadied(NamedTuple):
-    """How many steps were taken until they were steady, and how long each takes now."""
+    """The number of steps until they were steady, and the time of a steady step."""
 
     steps: int
     step_s: float
 
 
 def step_until_steady(variant: Variant, clock: Clock, *, least_s: float = 0.05, limit_s: float = 1.0) -> Steadied:
-    """Step for `least_s` and until steps are steady, or for `limit_s`.
+    """Take steps for `least_s` and until they are steady, or for `limit_s`.
 
-    They are if the last three are within 10% of each other. Noise can be larger than that. So they also are if the
-    median of the last three is within 10% of that of the three before.
+    Steps are steady if the last three are within 10% of each other. Noise can be larger than 10%. So steps are also
+    steady if the median of the last three is within 10% of that of the three before.
 
-    The device may have rested since the warm-up, and the threads may have been moved to other cores just now. At the
-    warm-up, other workers compiled beside it, so its steps say little of how long a step takes in a window.
+    The device may have rested since the warm-up, and the threads may have been moved to other cores. During the warm-up
+    other workers compiled at the same time, so those steps say little about the time of a step in a window.
     """
     variant.select()
     steps_s: list[float] = []
@@ -127,15 +127,15 @@ def are_alike(times_s: Sequence[float]) -> bool:
     return max(times_s) <= 1.1 * min(times_s)
 
 
-#: How many steps `host_share` takes at most, and for how long it goes on after the first.
+#: The most steps that `host_share` takes, and for how long it goes on after the first.
 HOST_SHARE_STEPS = 3
 HOST_SHARE_S = 0.2
 
 
 def host_share(step: Callable[[], Any], clock: Clock) -> float:
-    """The share of a step's wall time in which the host drives it, the median of some steps.
+    """Return the share of a step's wall time in which the host drives it, the median over some steps.
 
-    In the rest the host waits for the device. It is 1 on the CPU.
+    In the rest the host waits for the device. On the CPU the share is 1.
     """
     shares: list[float] = []
     began = clock.now_ns()
@@ -147,10 +147,10 @@ def host_share(step: Callable[[], Any], clock: Clock) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """The timed blocks that count, in the order they ran, and those that were measured again since the host was slow.
+    """The timed blocks that count, in the order of time, and those that were measured again since the host was slow.
 
     `host_was_slow` says that the host was slow in blocks that count, too: no time was left to measure them again.
-    `other_steps` is how many steps were taken beside all of these.
+    `other_steps` is the number of steps outside of all these blocks.
     """
 
     blocks: tuple[Block, ...]
@@ -160,39 +160,39 @@ class Latency:
     other_steps: int = 0
 
 
-#: Rounds that count, at least, whatever the time limit: fewer give no interval.
+#: The least number of rounds that count, whatever the time limit: fewer rounds give no interval.
 LEAST_ROUNDS = 3
 
-#: After so much time, and a round, there is a pause. Garbage may hold the device's memory until then.
+#: There is a pause at the end of the round in which this time is over. Until then, garbage may hold device memory.
 PAUSE_AFTER_S = 0.5
 
-#: A step shorter than this notices a pause before it. Measured with lennard_jones in training on two cores of a CPU
-#: (2026-11-27): the first step after a pause takes 0.3 to 0.6 ms longer than the others, which take 3.7 ms.
+#: A step shorter than this notices a pause before it: the first step of a small model in training takes a tenth longer
+#: after a pause.
 QUICK_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Round:
     blocks: list[Block]
-    is_slow: bool  # the host was
+    is_slow: bool  # whether the host was slow
     took_s: float
 
 
 def _quick_ones(turns: Sequence[Variant], blocks: Sequence[Block]) -> list[Variant]:
-    """Those of a round's variants whose steps would notice a pause, by the blocks of the first round.
+    """Return the variants of a round whose steps would notice a pause, by the blocks of the first round.
 
-    Always by the same round: if the last steps decided, a wait in one of them would move the next one.
+    The first round always decides: if the last steps decided, a wait in one of them would move the next step.
     """
     quick = {block.variant for block in blocks if min(block.samples_s) < QUICK_S}
     return [variant for variant in turns if variant.name in quick]
 
 
 def _rounds_of(variants: Sequence[Variant], *, has_slow_steps: bool) -> Iterator[Sequence[Variant]]:
-    """The variants of the blocks of one round, and of the next, and so on.
+    """Yield the order of the variants' blocks, round by round.
 
-    Of two rounds one is A B B A and the other B A A B; chance decides which comes first. A step may wait every so many
-    steps, as for a data loader. In rounds that are all alike such waits could meet one variant alone. The seed is
-    fixed: each process has the same orders, and so has each rank.
+    Of two rounds one is A B B A and the other B A A B; chance decides which comes first. A step may wait at regular
+    intervals, as for a data loader. If all rounds had one order, such waits could fall on one variant alone. The seed
+    is fixed: all processes and all ranks have the same orders.
     """
     if len(variants) == 1:
         while True:
@@ -216,19 +216,19 @@ def measure_latency(
 ) -> Latency:
     """Time blocks of one variant (A A A A ...) or of two (A B B A  B A A B ...) until the stopping rule ends the pass.
 
-    A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
-    round is four blocks (one, if a variant alone has slow steps). `_rounds_of` says which is first and last. There are
-    at least `LEAST_ROUNDS`, whatever the time limit. Every half second there is a pause after a round: garbage is
-    collected (`collect`), and the rule is asked. A quick step takes longer after a pause. So where a variant is quick,
-    one more step is taken first, and not timed, whichever variant is first. The rule is asked only when there is a
-    fifth more to judge by than the last time: each time it is asked, values that are close by luck can end the pass too
-    early.
+    A block has as many steps of a variant as `steps_per_block` says, so that both variants get about the same time. A
+    round is four blocks (or one, if a single variant has slow steps) in the order of `_rounds_of`. There are at least
+    `LEAST_ROUNDS`, whatever the time limit. Every half second there is a pause after a round: garbage is collected
+    (`collect`), and the stopping rule is evaluated. A quick step takes longer after a pause. So where a variant is
+    quick, one more step is taken first, and not timed, whichever variant comes first. The rule is evaluated only after
+    the number of rounds has grown by a fifth: each evaluation is another chance that values which are close by luck end
+    the pass too early.
 
-    The gate looks at the host after each block, and after a pause. A round in which one of these looks finds it slow is
-    set aside whole, the gate waits, steps are taken until they are steady on the cores that it chose, and the round is
-    measured again. What was measured does not decide on it, and both variants of a round are set aside together, so the
-    rule favours neither. Rounds that are set aside, and waits, may take as long as the settings' time limit. After that
-    all rounds count, those that were set aside too.
+    The gate checks the host after each block, and after a pause. If a check finds the host slow, the whole round is set
+    aside, the gate waits, steps are taken until they are steady on the cores that it chose, and the round is measured
+    again. Measured times do not decide on it, and both variants of a round are set aside together, so the rule favours
+    neither. These rounds and waits may take as long as the settings' time limit. After that all rounds count, with
+    those that were set aside.
     """
     rounds: list[_Round] = []
     orders = _rounds_of(variants, has_slow_steps=max(steps_per_block.values()) == 1)
@@ -272,7 +272,7 @@ def measure_latency(
 
 
 class _Rule:
-    """The stopping rule, which is asked only when there is a fifth more to judge by than the last time."""
+    """The stopping rule, evaluated only after the number of values has grown by a fifth."""
 
     def __init__(self, variants: Sequence[Variant], steps_per_block: dict[str, int], settings: Settings) -> None:
         self._variants = variants
@@ -281,7 +281,7 @@ class _Rule:
         self._next_look = 1
 
     def reason(self, blocks: Sequence[Block], elapsed_s: float) -> StopReason | None:
-        """Why the pass is over after these blocks. None: it is not."""
+        """Return why the pass is over after these blocks, or None if it goes on."""
         is_alone = len(self._variants) == 1
         count = len(blocks) if is_alone else len(blocks) // 4
         if count < self._next_look and elapsed_s < self._settings.time_limit_s:
@@ -295,7 +295,7 @@ class _Rule:
 def _one_round(
     turns: Sequence[Variant], clock: Clock, gate: HostGate, steps_per_block: dict[str, int], *, is_slow: bool
 ) -> tuple[list[Block], bool]:
-    """The blocks of a round, and whether the host was slow before it (`is_slow`) or after one of its blocks."""
+    """Return the blocks of a round, and whether the host was slow before them (`is_slow`) or after one of them."""
     blocks = []
     for variant in turns:
         variant.select()
@@ -307,7 +307,7 @@ def _one_round(
 
 
 def steps_in(seconds: float, step_s: float) -> int:
-    """How many steps of `step_s` take about `seconds`: at least one."""
+    """Return how many steps of `step_s` take about `seconds`: at least one."""
     return max(1, round(seconds / step_s))
 
 
@@ -320,10 +320,10 @@ def measure_throughput(
     *,
     slow_s: float = 0.5,
 ) -> tuple[BackToBack, ...]:
-    """Runs of steps with one synchronisation at the end.
+    """Return runs of steps with one synchronisation at the end.
 
-    No new runs are made where the latency blocks are such runs: on the CPU, where a step is over when it returns, and
-    for slow steps, since a block has only one of them.
+    No new runs are made where latency blocks are such runs: on the CPU, where a step is over when it returns, and for
+    slow steps, since then a block has a single step.
     """
     if clock.is_asynchronous and step_s < slow_s:
         return back_to_back(variant, clock, gate, step_s=step_s)
@@ -341,15 +341,15 @@ def back_to_back(
     run_s: float = 0.02,
     budget_s: float = 0.5,
 ) -> tuple[BackToBack, ...]:
-    """Runs of many steps with one synchronisation at the end: throughput as a training loop sees it.
+    """Time runs of many steps with one synchronisation at the end: throughput as a training loop sees it.
 
     A run takes about `run_s`, but has at least three steps (two if they are slow), so that the host can run ahead of
-    the device. There are from two to `runs` runs, as many as `budget_s` allows. Beside a run's wall time there is the
-    device's own time for the same steps, and the host's time until the first step returned.
+    the device. There are from two to `runs` runs, as many as `budget_s` allows. Each run has its wall time, the device
+    time of its steps, and the host's time until the first step returned.
 
-    A run after which the gate finds the host slow is set aside. The gate waits, steps are taken until they are steady
-    on the cores that it chose, and the run is made again. Runs that are set aside, and waits, may take as long as
-    `budget_s`. After that all runs count, and say that the host was slow.
+    If the gate finds the host slow after a run, the run is set aside, the gate waits, steps are taken until they are
+    steady on the cores that it chose, and the run is made again. These runs and waits may take as long as `budget_s`.
+    After that all runs count, and say that the host was slow.
     """
     variant.select()
     steps = max(3 if 6 * step_s <= budget_s else 2, steps_in(run_s, step_s))

@@ -70,10 +70,10 @@ def measure_case(
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
-    `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
-    cases are prepared at the same time. `gate` watches the host for the first rank; without one, nothing is measured
-    again when the host is slow. `lines` lead to the other ranks of a case that has several. `keep` is given the figures
-    when the timing is done, and again before the check: they count even if what comes after fails.
+    `tell` is called with each stage as it begins. `window` returns when this case may be measured alone: until then
+    other cases are prepared at the same time. `gate` watches the host for the first rank; without a gate, nothing is
+    measured again when the host is slow. `lines` lead to the other ranks of a case that has several. `keep` is called
+    with the figures after the timing, and again before the check: they count even if a later stage fails.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
@@ -111,10 +111,10 @@ def measure_case(
 
 
 def with_model(ranks: CaseRanks, action: Callable[[], _Found]) -> _Found:
-    """What `action` finds with the model that it builds. The model is given up then.
+    """Return what `action` finds with the model that it builds, and release the model.
 
     Raises:
-        NotRunnable, NotFiniteByBackend: training was not finite, and why.
+        NotRunnable, NotFiniteByBackend: training was not finite; the message says why.
     """
     not_finite: NotFinite | None = None
     try:
@@ -131,14 +131,14 @@ def with_model(ranks: CaseRanks, action: Callable[[], _Found]) -> _Found:
 
 
 def has_code_to_check(case: Case) -> bool:
-    """Whether the check looks at what the case compiled and timed: not in eager, nor where several ranks share it."""
+    """Whether the check judges the code that was timed: not in eager, nor where several ranks share the case."""
     return case.backend != EAGER and case.world == 1
 
 
 def check_results(ranks: CaseRanks, stages: Stages, *, timed: TimedRuns | None = None) -> Check:
-    """The check, which builds models of its own: the one before is gone.
+    """Check the case with new models, after the measured model was released.
 
-    `timed` is what the code computes that the case has timed, if it has.
+    `timed` holds the results of the code that was timed, if there are any.
     """
     own = ranks.own
     free_memory(own.device)
@@ -160,9 +160,10 @@ def _measure_model(
     window: Callable[[], Any],
     keep: Callable[[Measured], object],
 ) -> Measured:
-    """Everything but the check.
+    """Measure all but the check.
 
-    Eager is warmed up, and its memory is read, before anything is compiled: what a compiler keeps is not eager's.
+    Eager is warmed up, and its memory is read, before anything is compiled, so that eager's figures do not include the
+    memory of a compiler.
 
     Raises:
         NotFinite: training is not finite after a variant's warm-up, or after the timing.
@@ -216,7 +217,7 @@ def _measure_model(
             run.count_late_graphs(settings)
         figures = partial(_figures, ranks, runs, timing, gate, flags, rank_steps_s, settings)
         keep(figures())
-        ranks.everywhere(CaseRank.release_core)  # a thread that a pass starts would keep to it, too
+        ranks.everywhere(CaseRank.release_core)  # threads that a pass starts would be pinned to it, too
         for run in runs:
             run.energy = passes.energy_of(run.variant, settings, ranks.devices(), clock, run.step_s)
         for run in runs:
@@ -247,7 +248,7 @@ def _figures(
     rank_steps_s: Sequence[dict[str, float]],
     settings: Settings,
 ) -> Measured:
-    """All that was measured so far. A check that is asked for is not made yet."""
+    """Return all figures measured so far. A check that was asked for is not made yet."""
     own = ranks.own
     case, model = own.case, own.model
     return Measured(
@@ -296,7 +297,7 @@ def _figures(
 
 
 def build_everywhere(ranks: CaseRanks, stages: Stages) -> dict[str, str]:
-    """Build and prepare the model in all ranks. Returns PyTorch's flags of precision as they are then."""
+    """Build and prepare the model in all ranks. Return PyTorch's flags of precision as they are then."""
     stages.enter(Stage.BUILD)
     if ranks.size > 1:
         ranks.meet()
@@ -306,12 +307,12 @@ def build_everywhere(ranks: CaseRanks, stages: Stages) -> dict[str, str]:
 
 
 def count_parameters(model: Model) -> int:
-    """How many numbers the parameters of its networks have."""
+    """Return how many numbers the parameters of all networks have."""
     return sum(p.numel() for network in model.networks().values() for p in network.parameters())
 
 
 def prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
-    """The model of a case as it is before its first step."""
+    """Return the model of a case as it is before its first step."""
     assert case.batch_size is not None
     model, _ = keeping_state(partial(model_class, case.mode, device, case.batch_size, seed=case.seed))
     apply_precision(model, case.precision)
@@ -320,9 +321,9 @@ def prepared_model(model_class: type[Model], case: Case, device: torch.device) -
 
 
 def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun], latency: Latency) -> None:
-    """The timing has left everything finite, and so is the loss of one more step of each variant, which learns.
+    """Require that all is finite after the timing, with the loss of one more step of each variant, which learns.
 
-    The steps that were taken are rather over- than underestimated: some are not counted.
+    The number of steps is rather over- than underestimated: some steps are not counted.
     """
     steps = sum(run.steps for run in runs)
     steps += sum(len(block.samples_s) for block in (*latency.blocks, *latency.redone)) + latency.other_steps
@@ -330,7 +331,7 @@ def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun
     for run in runs:
         run.variant.select()
         loss, scale = run.variant.step(), loss_scale(model)
-        if model.scaler is not None:  # not the first step: a scale that has just grown may be too large once
+        if model.scaler is not None:  # the first step may be skipped: a scale that has just grown may be too large
             loss = run.variant.step()
         finite.require(
             steps + steps // 5,
@@ -342,7 +343,7 @@ def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun
 
 @dataclass(frozen=True, kw_only=True)
 class _Timing:
-    """The latency pass, and the state of devices and host around it; other fields are those of `Measured`."""
+    """The latency pass, and the state of devices and host around it. Other fields are those of `Measured`."""
 
     latency: Latency
     device_wait_s: float | None

@@ -1,4 +1,4 @@
-"""Memory of a few steady steps, in a pass of their own: the allocator's peaks, NVML's view, the host's RSS and USS."""
+"""Measure the memory of a few steady steps in a pass: the allocator's peaks, NVML's figure, the host's RSS and USS."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from torchzoo.record import Memory
 
 
 def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) -> Memory:
-    """Run `steps` steps and read the peaks. Before, what earlier work freed is given back, by device and host.
+    """Run `steps` steps and read the peaks, after the freed memory of earlier work was given back by device and host.
 
-    Garbage is collected before that: compiling leaves cycles of references that may hold tensors, and Python frees them
-    whenever its own count of objects says so. Meanwhile Python collects as it does for users.
+    Garbage is collected first: compiling leaves cycles of references that may hold tensors, and Python frees them only
+    after a number of new objects. During the steps Python collects as it does for users.
     """
     clock = DeviceClock(device)
     gc.collect()
@@ -45,16 +45,17 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
 
 
 def watch_device_peak(device: torch.device) -> Callable[[], int | None]:
-    """Set the allocator's high-water mark to what is allocated now. The function reads it, or gives None."""
+    """Set the allocator's high-water mark to what is allocated now. Return a function that reads the mark, or None."""
     if not _reset_device_peaks(device):
         return lambda: None
     return lambda: allocator_bytes("max_memory_allocated", device)
 
 
 def allocator_bytes(figure: str, device: torch.device) -> int | None:
-    """A figure of the device's allocator, such as `memory_allocated`. None on the CPU, and where nothing is counted.
+    """Return a figure of the device's allocator, such as `memory_allocated`; None on the CPU or if nothing is counted.
 
-    PyTorch then raises, or says 0, which is not what an allocator says that counts: the model is on its device.
+    Where nothing is counted, PyTorch raises or returns 0, which no counting allocator returns: the model is on its
+    device.
     """
     if device.type == "cpu":
         return None
@@ -65,7 +66,7 @@ def allocator_bytes(figure: str, device: torch.device) -> int | None:
 
 
 def _reset_device_peaks(device: torch.device) -> bool:
-    """Set the allocator's high-water marks to what is held now. False where it keeps none."""
+    """Set the allocator's high-water marks to what is held now. Return False where it keeps none."""
     if device.type == "cpu":
         return False
     try:
@@ -76,7 +77,7 @@ def _reset_device_peaks(device: torch.device) -> bool:
 
 
 def free_memory(device: torch.device) -> None:
-    """Collect garbage, and give the device's cached blocks back."""
+    """Collect garbage, and give cached blocks back to the device."""
     gc.collect()
     if device.type != "cpu":
         with contextlib.suppress(RuntimeError):  # not each allocator has a cache
@@ -84,9 +85,9 @@ def free_memory(device: torch.device) -> None:
 
 
 def held_by_others(device: torch.device) -> int | None:
-    """Device memory that other processes hold, in bytes, with what this one's context takes (some hundred MB).
+    """Return the bytes of device memory that other processes hold, with the context of this one (some hundred MB).
 
-    0 on the CPU; None where nothing tells it.
+    0 on the CPU; None where no figure is available.
     """
     if device.type == "cpu":
         return 0
@@ -98,7 +99,7 @@ def held_by_others(device: torch.device) -> int | None:
 
 
 def _reset_host_peak() -> bool:
-    """Set the kernel's high-water mark to what is resident now (proc(5), clear_refs). False if that is not possible."""
+    """Set the kernel's high-water mark to what is resident now (proc(5), clear_refs). Return False where it can't."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -116,7 +117,7 @@ def _host_peak_bytes() -> int:
 
 
 def _device_process_bytes(device: torch.device) -> int | None:
-    """Device memory of this process, CUDA context included. None where NVML can't tell (no NVML, a PID namespace)."""
+    """Return the device memory of this process with its context; None where NVML can't tell (as in a PID namespace)."""
     import pynvml
 
     handle = nvml_device(device)

@@ -1,4 +1,4 @@
-"""A model made parallel from outside: its trained network is wrapped, and its optimizers get the new parameters."""
+"""Make a model parallel from outside: wrap its trained network, and give its optimizers the new parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchzoo.model.tensor_parallel import CanNotSplit, library_plan
 
 
 class DataParallel(DistributedDataParallel):
-    """PyTorch's, which also shows the attributes of the network in it: a model may read them."""
+    """PyTorch's class, which also shows the attributes of the wrapped network, since a model may read them."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -38,7 +38,7 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
     - `fsdp2`: `fully_shard` for each repeated block (`torchzoo.measure.blocks`) and for the network.
     - `tp`: `parallelize_module` with the model's own plan, or that of the network's library.
 
-    All ranks call it at the same time. It comes after casts, which would not reach the ranks' shards.
+    All ranks must call it at the same time, and after casts, which would not reach the shards of the ranks.
 
     Raises:
         NotRunnable: there is no plan for this model; the message says why.
@@ -104,7 +104,7 @@ def _replace(model: Model, network: nn.Module, wrapped: nn.Module) -> None:
 
 
 def _tied(network: nn.Module) -> list[list[str]]:
-    """The names of parameters that are one and the same."""
+    """Return the names of parameters that are the same object, grouped by object."""
     names: dict[int, list[str]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -112,11 +112,7 @@ def _tied(network: nn.Module) -> list[list[str]]:
 
 
 def _tie(network: nn.Module, tied: list[list[str]]) -> None:
-    """Make them one again: `parallelize_module` shards each by itself.
-
-    Raises:
-        NotRunnable: they are sharded in different ways.
-    """
+    """Make parameters the same object again: `parallelize_module` shards each of them separately."""
     for first, *others in tied:
         parameter = network.get_parameter(first)
         for name in others:
@@ -134,10 +130,10 @@ def _optimizers(model: Model) -> Iterator[Optimizer]:
 
 
 def _hand_over(before: dict[str, nn.Parameter], after: dict[str, nn.Parameter], optimizers: list[Optimizer]) -> None:
-    """Give the optimizers the parameters that took the places of those that they have.
+    """Give the optimizers the parameters that replace those they have.
 
-    Sharded ones and others go into groups of their own: an optimizer updates all tensors of a group by one call, which
-    takes no mixture.
+    Sharded and ordinary parameters are put into separate groups: an optimizer updates all tensors of a group in one
+    call, which takes no mixture.
     """
     successors = {id(parameter): after[name] for name, parameter in before.items()}
     for optimizer in optimizers:
@@ -151,7 +147,7 @@ def _hand_over(before: dict[str, nn.Parameter], after: dict[str, nn.Parameter], 
 
 
 def _apart(parameters: list[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Those of the kind of the first, and the others: sharded tensors or ordinary ones."""
+    """Return the parameters of the same kind (sharded or ordinary) as the first, and the others."""
     kind = type(parameters[0].data)
     alike = [parameter for parameter in parameters if type(parameter.data) is kind]
     return alike, [parameter for parameter in parameters if type(parameter.data) is not kind]

@@ -1,4 +1,4 @@
-"""Precision and memory format, applied to a model from outside; and the checks that it does what its label says."""
+"""Apply precision and memory format to a model from outside, and check that it computes as its label says."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ CAST_DTYPES = {
     Precision.INT8WO: torch.bfloat16,
     Precision.INT4WO: torch.bfloat16,
 }
-#: Dtypes of half precision, which few operators have for complex numbers: on a CPU no product and no Fourier transform.
+#: Half-precision dtypes. For complex numbers few operators have them: on a CPU no product and no Fourier transform.
 HALVES = (torch.float16, torch.bfloat16)
 NATIVE_DTYPES = {NativeDtype.FP32: torch.float32, NativeDtype.FP64: torch.float64}
 
-#: PyTorch divides an operator on the CPU among its threads from so many elements on (at::internal::GRAIN_SIZE).
+#: PyTorch divides an operator on the CPU among threads if it has at least so many elements (at::internal::GRAIN_SIZE).
 GRAIN_SIZE = 32_768
 
 
 class LabelNotReached(RuntimeError):
-    """The model does not do what the case's label says; measuring it would be a lie."""
+    """The model does not do what the case's label says, so that its figures would be false."""
 
 
 def apply_precision(model: Model, precision: Precision) -> dict[str, str]:
@@ -94,7 +94,7 @@ def _require_support(device: torch.device, precision: Precision) -> None:
 
 
 def _require_kinds(model: Model, precision: Precision, dtype: torch.dtype | None) -> None:
-    """Refuse a half precision for kinds of tensors whose products have none. Autocast leaves complex numbers alone."""
+    """Refuse half precision for kinds of tensors without such products. Autocast leaves complex numbers unchanged."""
     if dtype not in HALVES:
         return
     held = {f"input {index}": tensor for index, tensor in enumerate(tensors_in(model.batch))}
@@ -145,23 +145,23 @@ def _channels_last(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What one eager step showed of itself."""
+    """The findings of one eager step."""
 
     calls: dict[str, Call]  # the first call of each network that the step calls, by network name
     operator_dtypes: dict[str, int]  # how many floating results the operators compute, by dtype
     products: int = 0  # how many operators are matrix products, convolutions, attention or recurrent layers
-    quantized_operators: dict[str, int] = field(default_factory=dict)  # those with a quantized operand, by name
+    quantized_operators: dict[str, int] = field(default_factory=dict)  # counts of those with a quantized operand
     uses_cpu_threads: bool = False  # an operator has an operand on the CPU that is large enough for several threads
     result_is_finite: bool = True  # loss (train) or outputs (eval)
 
     def take_calls(self) -> dict[str, Call]:
-        """Give the calls away. They hold tensors, which must not be alive when a variant's memory is read."""
+        """Return the calls and drop them: they hold tensors, which would count in the memory of a variant."""
         calls = dict(self.calls)
         self.calls.clear()
         return calls
 
 
-#: Operators that move, cast or set numbers, and compute none. Views are told by their schema.
+#: Operators that move, cast or fill numbers, and compute none. Views are recognised by their schema.
 MOVES = frozenset(
     (
         *("_to_copy", "clone", "copy", "copy_", "detach", "fill", "fill_", "lift_fresh", "zero_"),
@@ -177,10 +177,10 @@ OTHER_PRODUCTS = frozenset(
 
 
 class _OperatorDtypes(OperatorMode):
-    """Counts the floating and complex results of operators by dtype, without scalars (losses, Adam's step counters).
+    """Count the floating and complex results of operators by dtype, without scalars (losses, Adam's step counters).
 
-    Views, copies and casts compute nothing, and nothing is computed from whole numbers. It also counts the
-    operators that have a quantized operand, by name, and products. It sees whether one may use the CPU's threads.
+    Views, copies and casts compute nothing, and integers are not computed with. Also count products, and the operators
+    that have a quantized operand by name, and note whether an operator may use several threads of the CPU.
     """
 
     def __init__(self) -> None:
@@ -209,14 +209,14 @@ class _OperatorDtypes(OperatorMode):
 
 
 def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
-    """The operands that an operator changes in place."""
+    """Return the operands that an operator changes in place."""
     declared = func._schema.arguments
     changed = [value for value, one in zip(args, declared, strict=False) if one.alias_info and one.alias_info.is_write]
     return tree_leaves(changed)
 
 
 def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
-    """Run one eager step. Returns the dtypes that it computes in, and how it calls its networks."""
+    """Run one eager step. Return the dtypes in which it computes, and how it calls its networks."""
     calls: dict[str, Call] = {}
     with contextlib.ExitStack() as stack:
         for name, network in model.networks().items():

@@ -1,4 +1,4 @@
-"""How the processes of one machine come together as the ranks of a process group."""
+"""Let the processes of one machine become the ranks of a process group."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-#: Ranks may wait long for each other: one compiles longer, or all are stopped while another case is measured. What
-#: hangs is ended by the stages' limits.
+#: Ranks may wait long for each other: one rank compiles longer, or all are stopped while another case is measured.
+#: Ranks that hang are ended by the limits of stages.
 PATIENCE = timedelta(hours=12)
 
 
 class Participant:
-    """One rank. `torchzoo.measure.case_ranks` calls the methods of all ranks at the same time.
+    """A rank. `torchzoo.measure.case_ranks` calls the methods of all ranks at the same time.
 
     Args:
-        device: this rank's own.
-        rank: counted from 0.
-        world: how many ranks there are.
+        device: the device of this rank.
+        rank: its number, counted from 0.
+        world: the number of ranks.
     """
 
     def __init__(self, device: torch.device, rank: int, world: int) -> None:
@@ -32,7 +32,7 @@ class Participant:
         return str(self.device)
 
     def meet(self, port: int | None = None) -> int:
-        """Rank 0 opens the store that the others come to. Returns its port."""
+        """Open the store (rank 0) or connect to it (all others). Return its port."""
         from torch import distributed
 
         store = distributed.TCPStore(  # type: ignore[attr-defined]
@@ -55,7 +55,7 @@ class Participant:
 
 
 def use_device(name: str, threads: int | None) -> torch.device:
-    """Let this process use that device, and so many threads of the CPU."""
+    """Let this process use that device, and so many CPU threads."""
     device = torch.device(name)
     if threads is not None:
         torch.set_num_threads(threads)

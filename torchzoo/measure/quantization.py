@@ -1,12 +1,12 @@
-"""Quantized precisions, by torchao: which Linear layers they change, and the check that these really compute so.
+"""Quantize models by torchao: choose the Linear layers, and check that they compute as the precision says.
 
 Everything is cast to bf16 first, as with the precision `bf16`. Then
 - `int8wo` stores weights in 8 bits with a scale for each row, `int4wo` in 4 bits with a scale and a zero point for each
   group of 128 numbers of a row. Both multiply in bf16;
 - `fp8` multiplies in float8 (e4m3; the gradients of outputs e5m2), with one scale for each tensor that is multiplied,
-  found anew in each step. In training, weights stay in bf16 and are cast in each step.
+  computed in each step. In training, weights stay in bf16 and are cast in each step.
 
-torchao's settings of inductor are not taken over: the backend compiles as it does with every other precision.
+torchao's settings of inductor are not used: the backend compiles as it does with every other precision.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: Numbers of a row that share a scale with `int4wo`: torchao's default.
 INT4_GROUP = 128
 
-#: torchao 0.18 takes a weight of this shape with one scale for one that has a scale for each block of 128 by 128. It
-#: then expects other activations, and fails.
+#: torchao 0.18 mistakes the single scale of a weight of this shape for scales of blocks of 128 by 128, expects other
+#: activations, and fails.
 TAKEN_FOR_BLOCKS = (128, 128)
 
 
@@ -54,16 +54,16 @@ QUANTIZED_DTYPES = frozenset(dtype for kind in _KINDS.values() for dtype in kind
 
 
 def is_quantized_tensor(one: Any) -> bool:
-    """Whether it is a tensor of torchao, or such a class: a wrapper around the numbers and their scales."""
+    """Whether an object is a tensor class of torchao, which wraps numbers and their scales, or an instance of one."""
     cls = one if isinstance(one, type) else type(one)
     return issubclass(cls, Tensor) and cls.__module__.startswith("torchao.")
 
 
 def layers_to_quantize(network: nn.Module, precision: Precision) -> dict[str, nn.Linear]:
-    """The Linear layers that a quantized precision changes, by path.
+    """Return the Linear layers that a quantized precision changes, by path.
 
-    Their sizes must suit the kernels. A layer with a `forward` of its own, or with a weight that is computed, stays as
-    it is; so does the output layer of `nn.MultiheadAttention`, which is never called itself.
+    Their sizes must suit the kernels. A layer with its own `forward`, or with a computed weight, is left out, and so is
+    the output layer of `nn.MultiheadAttention`, which is never called itself.
     """
     kind = _KINDS[precision]
     return {
@@ -90,7 +90,7 @@ def require_support(device: torch.device, precision: Precision) -> None:
 
 
 def quantize(model: Model, precision: Precision) -> dict[str, str]:
-    """Let torchao quantize the networks of `model`, which are in bf16. Returns what was done, for the record.
+    """Let torchao quantize the networks of `model`, which are in bf16. Return what was done, for the record.
 
     Raises:
         NotRunnable: no Linear layer has sizes that suit the kernels, or torchao is not installed.
@@ -119,7 +119,7 @@ def quantize(model: Model, precision: Precision) -> dict[str, str]:
 
 
 def _quantize_network(network: nn.Module, layers: dict[str, nn.Linear], precision: Precision, mode: Mode) -> str:
-    """Quantize these layers. Returns the name of what torchao was asked for."""
+    """Quantize these layers. Return the name of the function or configuration of torchao."""
     chosen = set(layers.values())
     if precision is Precision.FP8 and mode is Mode.TRAIN:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
@@ -133,7 +133,7 @@ def _quantize_network(network: nn.Module, layers: dict[str, nn.Linear], precisio
 
     name = _KINDS[precision].config
     options: dict[str, Any] = {"set_inductor_config": False}
-    if precision is Precision.INT4WO:  # the packing of PyTorch's own kernel; others need packages of their own
+    if precision is Precision.INT4WO:  # the packing of PyTorch's own kernel; all others need more packages
         options |= {"group_size": INT4_GROUP, "int4_packing_format": "tile_packed_to_4d"}
     config = getattr(quantization, name)(**options)
     quantization.quantize_(network, config, filter_fn=lambda module, _: module in chosen)
@@ -147,11 +147,11 @@ def _sizes(precision: Precision) -> str:
 
 
 def why_not_reached(model: Model, precision: Precision, operators: dict[str, int]) -> str | None:
-    """Why the model does not compute as the label says; None if it does.
+    """Return why the model does not compute as the label says, or None if it does.
 
     Args:
         model: after `quantize` and one eager step.
-        precision: of the label.
+        precision: the precision of the label.
         operators: how many operators of the step had an operand of QUANTIZED_DTYPES, by name without library.
     """
     kind = _KINDS[precision]
@@ -172,7 +172,7 @@ def _names(kind: _Kind) -> str:
 
 
 def inner_tensors(tensor: Tensor) -> list[Tensor]:
-    """The tensors that a wrapper holds; of an ordinary tensor, itself."""
+    """Return the tensors that a wrapper holds; for an ordinary tensor, the tensor itself."""
     if not hasattr(tensor, "__tensor_flatten__"):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()
@@ -181,7 +181,7 @@ def inner_tensors(tensor: Tensor) -> list[Tensor]:
 
 @contextlib.contextmanager
 def refusals_are_skips(precision: Precision) -> Iterator[None]:
-    """A step that does with a quantized weight what torchao has no code for makes the case one that can't run.
+    """Turn torchao's refusal of an operator on a quantized weight into the reason why the case can't run.
 
     Raises:
         NotRunnable: in place of torchao's NotImplementedError.

@@ -1,4 +1,4 @@
-"""Whether a model's second step does what its first one does. `torchzoo check-model` says where it does not."""
+"""Compare a model's second step with its first step, for `torchzoo check-model`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.contract import copied, state, take_step
 from torchzoo.zoo.spec import ModelSpec
 
-#: Outputs of two steps differ if they are further apart than this part of their norm: rounding is not.
+#: Outputs of two steps differ if their distance exceeds this part of their norm. Rounding is less.
 SAME_STEP = 1e-3
 
 
 def step_notes(spec: ModelSpec) -> list[str]:
-    """Where a step depends on the ones before it, or writes into its own data: by nature, or by mistake.
+    """Report where a step depends on the steps before it, or writes into its own data, by nature or by mistake.
 
-    Two steps have the same random numbers. In training, weights, buffers and optimizers are set back between them. A
-    large model is asked by its small relative, if it has one.
+    Two steps have the same random numbers. In training, weights, buffers and optimizers are reset between them. For a
+    large model its small relative is examined, if there is one.
     """
     model_class = load_model_class(spec).small() if spec.large else load_model_class(spec)
     if model_class is None:
@@ -59,7 +59,7 @@ def _compare_two_steps(model: Model) -> list[str]:
 
 @torch.no_grad()
 def _set_back(model: Model, before: dict[str, Tensor]) -> None:
-    """Set weights and buffers to what they were, and let optimizers begin anew."""
+    """Reset weights and buffers to their values before, and clear the state of optimizers."""
     for name, tensor in state(model).items():
         if not name.startswith("batch") and name in before:
             tensor.copy_(before[name])
@@ -68,7 +68,7 @@ def _set_back(model: Model, before: dict[str, Tensor]) -> None:
 
 
 def _difference(one: Tensor, other: Tensor) -> float:
-    """How far two tensors are from each other, as a part of the first one's norm."""
+    """Return the distance of two tensors as a part of the norm of the first."""
     if one.shape != other.shape:
         return math.inf
     if torch.equal(one, other):

@@ -1,4 +1,4 @@
-"""A case once more in this process, without measuring: what the scripts of `torchzoo run --debug` call."""
+"""Run a case again in this process without measuring, for the scripts of `torchzoo run --debug`."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def reproduce(
     minify_to: str | None = None,
     **axes: str,
 ) -> None:
-    """Build the model, take a few steps in eager and a few with the backend. An exception is that of the case.
+    """Build the model, take a few steps in eager and a few with the backend. Exceptions of the case are not caught.
 
     Args:
         model: the name of its folder.
-        steps: how many each of the two takes. In training, what is not finite ends them.
+        steps: how many steps each variant takes. In training, a value that is not finite ends them.
         check: compare results with eager's at the end, as `--check` does.
-        threads: of the CPU; None: PyTorch's choice.
+        threads: CPU threads; None: PyTorch's choice.
         host_memory_limit: bytes of this process's data.
         models_dir: more folders of models.
-        minify_to: a folder. Dynamo then writes a script there that minimises the graph that fails; with `check`, also
-            one that computes something wrong. (It tries each graph that ahead-of-time autograd gives to the compiler.)
+        minify_to: a folder for the script that Dynamo then writes, which minimises the graph that fails; with `check`,
+            also a graph with wrong results. (Each graph that AOTAutograd gives to the compiler is tried.)
         axes: the values of the case, as the command line takes them.
 
     Raises:
         NotRunnable, LabelNotReached: the case can't run as its label says.
         NotFinite: training is not finite.
-        WrongResults: what is computed is wrong.
+        WrongResults: the results are wrong.
     """
     if host_memory_limit is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (host_memory_limit, host_memory_limit))
@@ -62,7 +62,7 @@ def reproduce(
         torch._dynamo.config.debug_dir_root = minify_to
         if check:
             torch._dynamo.config.repro_level = 4  # a graph whose results are wrong fails, too
-        torch._inductor.config.force_disable_caches = True  # what comes from a cache is not looked at
+        torch._inductor.config.force_disable_caches = True  # graphs from a cache are not minimised
     case = Case(model=model, **{axis.name: axis.value(axes[axis.name]) for axis in AXES if axis.name in axes})
     _take_steps(case, use_device(case.device, threads), steps, list(map(Path, models_dir)), check=check)
 

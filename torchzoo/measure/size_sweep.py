@@ -1,6 +1,6 @@
-"""One compiled network that meets one size of input after another, beside networks compiled for each size alone.
+"""Give one compiled network one size of input after another, and compare it with networks compiled for each size alone.
 
-What a process of its own runs (`torchzoo.run.fresh`): in it, Dynamo has seen no other size.
+The sweep runs in a process of its own (`torchzoo.run.fresh`), in which Dynamo has seen no other size.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, REFUSED, Breakdown
 from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.catalog import load_model_class
 
-# A model with batches of several sizes: other numbers of samples, or other lengths.
+# A model with batches of several sizes: numbers of samples, or lengths.
 
 
 class Sized:
-    """A model, and the batches that it can be given: `use` gives it one of them.
+    """A model and its batches of several sizes, one of which `use` selects.
 
     Args:
-        model: the one whose networks are compiled.
-        batches: by size, its own first.
+        model: the model whose networks are compiled.
+        batches: by size, the model's own size first.
         is_batch_size: whether a size is that of the batch; otherwise it is a length.
-        problems: why a size has no batch.
+        problems: by size, why there is no batch.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Sized:
 
 
 def batches_of(model: Model, build: Callable[[int], Model]) -> Sized:
-    """The batches B, 2 B, B + 1, B / 2 and 1, each made by a model that is built for it."""
+    """Return the batches B, 2 B, B + 1, B / 2 and 1, each made by a model that is built for it."""
     own = model.batch_size
     batches, problems = {own: model.batch}, {}
     for size in dict.fromkeys((2 * own, own + 1, own // 2, 1)):
@@ -78,10 +78,10 @@ def batches_of(model: Model, build: Callable[[int], Model]) -> Sized:
 
 
 def lengths_of(model: Model) -> Sized:
-    """The lengths T, T / 2, 3 T / 4 and T / 2 - 1, cut from the batch. A longer one may have no positions.
+    """Return the lengths T, T / 2, 3 T / 4 and T / 2 - 1, cut from the batch. Longer inputs may have no positions.
 
     Raises:
-        NotRunnable: it is not known what a length is.
+        NotRunnable: the model is no language model, so that a length is not defined.
     """
     if not isinstance(model, LanguageModel):
         raise NotRunnable("it is no `torchzoo.model.tasks.LanguageModel`, so that it is not known what a length is")
@@ -92,7 +92,7 @@ def lengths_of(model: Model) -> Sized:
 
 
 def _cut(batch: Any, length: int, size: int) -> Any:
-    """The first `size` positions of all tensors (B, T, ...), with the strides of tensors that were made so."""
+    """Return the first `size` positions of all tensors (B, T, ...), with the strides of tensors of this size."""
 
     def cut(leaf: Any) -> Any:
         is_sequence = isinstance(leaf, Tensor) and leaf.ndim > 1 and leaf.shape[1] == length
@@ -104,11 +104,11 @@ def _cut(batch: Any, length: int, size: int) -> Any:
 
 
 def in_a_line(error: Exception) -> str:
-    """The name of an error and the beginning of what it says."""
+    """Return the name of an error and the beginning of its message."""
     return f"{type(error).__name__}: {one_line(error)[:300]}"
 
 
-#: How inputs of other sizes are met: the argument `dynamic` of torch.compile, and how dimensions are marked.
+#: How compiled code is prepared for other sizes: the argument `dynamic` of torch.compile, and the mark of dimensions.
 POLICIES: dict[str, tuple[bool | None, Callable[[Tensor, int], None] | None]] = {
     "static": (False, None),
     "automatic": (None, None),
@@ -116,18 +116,18 @@ POLICIES: dict[str, tuple[bool | None, Callable[[Tensor, int], None] | None]] = 
     "mark_unbacked": (None, mark_unbacked),
 }
 
-#: Steps after which a size is taken to be compiled. Training may compile once more in its second step.
+#: Steps after which compilation for a size counts as complete. Training may compile again in its second step.
 SETTLING_STEPS = 3
 
-#: The compilations for one size alone must not be refused because the sweep has compiled the same function before.
+#: Compilations for one size alone must not be refused because the sweep has compiled the same function before.
 _NO_LIMIT = {"recompile_limit": 10_000, "accumulated_recompile_limit": 10_000}
 
-#: The dimensions that differ between sizes: by network, by the place of a tensor among the leaves of its inputs.
+#: The dimensions that differ between sizes, by network and by the index of a tensor among the leaves of its inputs.
 Dims = dict[str, dict[int, tuple[int, ...]]]
 
 
 def sweep(fresh: Fresh) -> SizeSweep:
-    """Compile the model's networks once, take steps at each size in turn, then time each size beside its own code.
+    """Compile the networks once, take steps at each size in turn, then time each size against code for it alone.
 
     Options: `policy` (a key of `POLICIES`) and `axis` (`batch` or `length`).
 
@@ -166,7 +166,7 @@ def sweep_sizes(
     backend: str = "inductor",
     shared: Path | None = None,
 ) -> SizeSweep:
-    """See `sweep`. What is compiled for one size alone is kept in `shared`, for the processes of other policies."""
+    """See `sweep`. Code for one size alone is cached in the folder `shared`, for the processes of other policies."""
     dims = _try_in_eager(sized)
     dynamic, mark = POLICIES[policy]
     tell(Stage.COMPILE)
@@ -182,18 +182,14 @@ def sweep_sizes(
         one if one.problem else _beside_its_own(sized, one, alone[one.size], candidate, watch, clock, settings, shared)
         for one in met
     ]
-    tell(Stage.EXAMINE)  # after the last timing: once a profiler has been at work, launches may take longer
+    tell(Stage.EXAMINE)  # after the last timing: launches may take longer once a profiler was active
     timed = [_profiled(sized, one, alone[one.size], candidate, clock) if one.blocks else one for one in timed]
     marked = sum(len(numbers) for of_network in dims.values() for numbers in of_network.values())
     return SizeSweep(sizes=tuple(timed), marked_dims=marked if mark is not None else 0)
 
 
 def _try_in_eager(sized: Sized) -> Dims:
-    """The dimensions in which the networks' inputs differ. A size that can't even run in eager becomes a problem.
-
-    Raises:
-        NotRunnable: they differ in none.
-    """
+    """Return the dimensions in which inputs of the networks differ. A size that fails in eager becomes a problem."""
     model = sized.model
     shapes: dict[str, list[list[tuple[int, ...] | None]]] = {}
     for size in sized.batches:
@@ -221,7 +217,7 @@ def _differences(of_sizes: Sequence[Sequence[tuple[int, ...] | None]]) -> Iterat
 
 
 def _met(sized: Sized, size: int, candidate: _Compiled, watch: CompilationWatch, clock: DeviceClock) -> SizeResult:
-    """Take the first steps at a size. What Dynamo or its backend refuses is the result's problem."""
+    """Take the first steps at a size. A refusal by Dynamo or its backend becomes the problem of the result."""
     sized.use(size)
     with candidate.selected(), candidate.marking():
         failed, result = _settled(sized, SizeResult(size=size), watch, clock)
@@ -233,7 +229,7 @@ def _met(sized: Sized, size: int, candidate: _Compiled, watch: CompilationWatch,
 def _settled(
     sized: Sized, met: SizeResult, watch: CompilationWatch, clock: DeviceClock
 ) -> tuple[float | Exception, SizeResult]:
-    """The time of the last of the first steps, or what they raised; and the result with what they compiled."""
+    """Return the time of the last of the first steps, or their exception, and the result with what they compiled."""
     before = watch.counts(None)
     found = attempt(lambda: _last_step_s(sized, clock))
     after = watch.counts(None)
@@ -259,9 +255,9 @@ def _beside_its_own(
     settings: Settings,
     shared: Path | None,
 ) -> SizeResult:
-    """Time the network that has met all sizes in turns with one that was compiled for this size alone.
+    """Time the network that has met all sizes in turns with a network that was compiled for this size alone.
 
-    What the first one compiles because it meets this size once more is counted; what the other one compiles is not.
+    Compilations of the former when it meets this size again are counted, compilations of the latter are not.
     """
     sized.use(met.size)
     step = sized.model.measured_step
@@ -296,9 +292,9 @@ def _beside_its_own(
 def _profiled(
     sized: Sized, timed: SizeResult, alone: _Compiled, candidate: _Compiled, clock: DeviceClock
 ) -> SizeResult:
-    """Profile both networks at a size that was timed: whether the host or the device takes longer, and which kernels.
+    """Profile both networks at a size that was timed: whether host or device takes longer, and which kernels run.
 
-    Where profiling fails, the breakdown says why. The times stay.
+    Where profiling fails, the breakdown has the reason, and the times remain.
     """
     sized.use(timed.size)
     step, device = sized.model.measured_step, sized.model.device
@@ -319,21 +315,19 @@ def _profiled(
 
 @dataclass
 class _Marks:
-    """Whether the inputs of the networks are marked now."""
-
     are_on: bool = False
 
 
 class _Compiled:
-    """All networks of a model, compiled in one way. They share no compiled code with another `_Compiled`.
+    """All networks of a model, compiled in one way. Two instances share no compiled code.
 
     Args:
-        model: whose networks.
-        name: of this way, unlike all others of this process.
+        model: the model that has the networks.
+        name: a name for this way, unique in this process.
         backend: of torch.compile.
         dynamic: of torch.compile.
         mark: marks a dimension of a tensor; None: nothing is marked.
-        dims: what is marked.
+        dims: the dimensions to mark.
     """
 
     def __init__(
@@ -363,7 +357,7 @@ class _Compiled:
 
     @contextmanager
     def selected(self) -> Iterator[None]:
-        """Inside, the networks run this way; after it, in eager."""
+        """Run the networks this way inside the context, and in eager after it."""
         self.select()
         try:
             yield
@@ -373,7 +367,7 @@ class _Compiled:
 
     @contextmanager
     def marking(self) -> Iterator[None]:
-        """Inside, inputs are marked, which compiling reads. Steps that are timed leave it out: it takes time."""
+        """Mark inputs inside the context, for the compiler. Timed steps have no marks, since marking takes time."""
         self._marks.are_on = True
         try:
             yield
@@ -382,7 +376,7 @@ class _Compiled:
 
 
 def _own_code(network: nn.Module, name: str) -> Callable[..., Any]:
-    """A function that calls the network, with a code object of its own: Dynamo keeps what it knows by code."""
+    """Return a function that calls the network and has its own code object, by which Dynamo keeps compiled code."""
     call: Callable[..., Any] = network._call_impl
 
     def from_outside(*args: Any, **kwargs: Any) -> Any:
@@ -414,7 +408,7 @@ def _marked(
 
 @contextmanager
 def _attributes_put_back(tensor: Tensor) -> Iterator[None]:
-    """Marks are attributes of tensors. The same tensors are inputs of what is compiled for one size alone."""
+    """Restore a tensor's attributes, which hold its marks. Code for one size alone gets the same tensors as inputs."""
     before = dict(vars(tensor))
     try:
         yield

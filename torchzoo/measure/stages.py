@@ -1,4 +1,4 @@
-"""The stages of a case: tells the parent process which one begins, and keeps how long each took."""
+"""Report the stages of a case to the parent process, and keep the time of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import psutil
 
 from torchzoo.settings import Stage
 
-#: Tells the parent process that a stage begins.
+#: Reports to the parent process that a stage begins.
 Tell = Callable[[Stage], None]
 
 
 class Stages:
-    """Seconds of each stage, as wall time and as CPU time. Call `close` after the last stage."""
+    """The seconds of each stage, as wall time and as CPU time. Call `close` after the last stage."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -38,7 +38,7 @@ class Stages:
 
 
 def cpu_time_s() -> float:
-    """CPU time of this process and of its children: those alive (compilers' pools) and those that have ended."""
+    """Return the CPU time of this process and of its children, both alive (pools of compilers) and ended."""
     own = psutil.Process()
     total = 0.0
     for process in [own, *own.children(recursive=True)]:

@@ -1,10 +1,10 @@
-"""What a model's steps may change, kept as it is before the first one, and put back in place.
+"""Keep what a model's steps may change as it is before the first step, and restore it in place.
 
-Everything that can be reached from the model's attributes is put back: weights, buffers, caches, data, counters, what
-optimizers keep, generators of random numbers. Tensors and containers stay the same objects, so compiled code, its
-guards and CUDA graphs hold. What is kept elsewhere, such as in a global variable or a closure, is not put back. So who
-restores compares a step with that of a new model. Numbers of tensors are kept in a file: in memory they would count as
-the measured model's.
+The state is all that can be reached from the model's attributes: weights, buffers, caches, data, counters, the state of
+optimizers, random generators. Tensors and containers stay the same objects, so that compiled code, its guards and CUDA
+graphs remain valid. State elsewhere, such as in a global variable or a closure, is not restored. So the check compares
+a step after `restore` with a step of a new model. The numbers are kept in a file: in memory they would count as memory
+of the measured model.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from torchzoo.backends import SCRATCH_VARIABLE
 from torchzoo.case import Mode
 from torchzoo.model import Model
 
-#: At most this part of what is free on the disk is taken.
+#: The state may take at most this part of the free space of the disk.
 _SHARE_OF_DISK = 0.5
 
-#: Of PyTorch's own classes, those whose objects have attributes that steps change.
+#: PyTorch's classes whose objects have attributes that steps change.
 _OF_TORCH = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 
 
 class CanNotRestore(Exception):
-    """The state can't be kept or put back; the message says why."""
+    """The state can't be kept or restored; the message says why."""
 
 
 class StartState:
-    """The state of a model now. Parameters are kept in training only: other steps do not change them.
+    """The state of a model at construction. Parameters are kept in training only: no other step changes them.
 
     Raises:
-        CanNotRestore: the disk has too little room, or a tensor is of a kind that can't be kept.
+        CanNotRestore: the disk has too little space, or a tensor is of a kind that can't be kept.
     """
 
     def __init__(self, model: Model) -> None:
         self._keeps_parameters = model.mode is Mode.TRAIN
-        self._seen: dict[int, Any] = {}  # what was visited, by its id: as long as it lives, no other has the id
-        self._tensors: list[tuple[Tensor, torch.Size]] = []  # in the order in which their numbers are in the file
+        self._seen: dict[int, Any] = {}  # visited objects by id; holding them keeps the ids unique
+        self._tensors: list[tuple[Tensor, torch.Size]] = []  # in the order of their numbers in the file
         self._gradients: list[tuple[Tensor, Tensor | None]] = []
-        self._containers: list[tuple[Any, Any]] = []  # each with what it holds
+        self._containers: list[tuple[Any, Any]] = []  # containers and copies of their contents
         self._generators: list[tuple[torch.Generator, Tensor]] = []
         folder = os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir()
         self._left_bytes = _SHARE_OF_DISK * shutil.disk_usage(folder).free
@@ -60,7 +60,7 @@ class StartState:
                 todo += self._visit(value)
 
     def restore(self) -> None:
-        """Put everything back, in place.
+        """Restore the state in place.
 
         Raises:
             CanNotRestore: a tensor has another shape now.
@@ -80,7 +80,7 @@ class StartState:
                 tensor.copy_(torch.frombuffer(numbers, dtype=tensor.dtype).view(shape))
 
     def _visit(self, value: Any) -> Iterable[Any]:
-        """Keep one object, and return those that it holds."""
+        """Keep one object, and return the objects that it holds."""
         if isinstance(value, Tensor):
             self._keep(value)
             return ()
@@ -114,7 +114,7 @@ class StartState:
 
 
 def _has_state(value: Any) -> bool:
-    """Whether steps may change an object's attributes. Those of PyTorch and the standard library do not, but a few."""
+    """Whether steps may change an object's attributes: few classes of PyTorch and none of the standard library."""
     if isinstance(value, _OF_TORCH):
         return True
     package = type(value).__module__.partition(".")[0]
@@ -123,7 +123,7 @@ def _has_state(value: Any) -> bool:
 
 
 def _restore_container(container: Any, before: Any) -> None:
-    """Let a container hold what it held before. What it still holds is not set again, so that guards see no change."""
+    """Restore the contents of a container. Entries that are unchanged are not set again, so that guards stay valid."""
     if isinstance(container, dict):
         for key in [key for key in container if key not in before]:
             del container[key]

@@ -1,4 +1,4 @@
-"""What a userbenchmark asks of fresh processes, what their functions are called with, and their results."""
+"""Requests of a userbenchmark for fresh processes, the arguments of their functions, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchzoo.zoo.spec import ModelSpec
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fresh process is to do."""
+    """The task of a fresh process."""
 
     function: str  # `module:function`
     case: Case
@@ -23,10 +23,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     options: dict[str, Any]
     folder: str  # for files that later processes of the case read
-    caches: str  # where compilers keep what they compile
+    caches: str  # the folder of compile caches
     log: str
-    device: str = ""  # in place of the case's: one of several, such as cuda:1
-    cores: tuple[int, ...] = ()  # that the process keeps to; none: it may use all
+    device: str = ""  # in place of the case's device: one of several, such as cuda:1
+    cores: tuple[int, ...] = ()  # to which the process is pinned; empty: all cores
 
     @property
     def used_device(self) -> str:
@@ -34,7 +34,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fresh(msgspec.Struct, kw_only=True):
-    """What the function of a fresh process is called with."""
+    """The argument of the function of a fresh process."""
 
     ask: Ask
     began_ns: int  # of `time.monotonic_ns`, before Python itself started
@@ -42,25 +42,25 @@ class Fresh(msgspec.Struct, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One process that a userbenchmark asks for. The processes of a case run one after the other, in their order."""
+    """A process that a userbenchmark asks for. The processes of a case run one after the other, in their order."""
 
-    variant: str  # what it does, in the words of the report
-    number: Count = 0  # the how many-th of its variant
+    variant: str  # the name of the process's work, as the report shows it
+    number: Count = 0  # counts the processes of a variant
     function: str  # `module:function` of torchzoo; it is called with a `torchzoo.measure.trial_records.Fresh`
     options: dict[str, Any] = {}
-    cache: str = ""  # turns of a case that name the same one share a folder of compile caches; empty: a new one
-    needs: str = ""  # a variant that must have worked before; --resume runs it again, for the files that it leaves
-    skip: str = ""  # why it can't run; then nothing is started
+    cache: str = ""  # turns of a case with the same name here share a folder of compile caches; empty: a new folder
+    needs: str = ""  # a variant that must have succeeded before; --resume runs it again, for the files that it leaves
+    skip: str = ""  # the reason why it can't run; then nothing is started
 
 
 class Took(msgspec.Struct, frozen=True, kw_only=True, tag="took"):
-    """A process that did what it was asked to. The userbenchmark knows what the result is."""
+    """The result of a process that succeeded, in a form that the userbenchmark knows."""
 
     result: dict[str, Any]
 
 
 class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one turn. A case that can't run has one record, without a variant."""
+    """The outcome of one turn. A case that can't run has one record, without a variant."""
 
     case: Case
     variant: str = ""
@@ -70,7 +70,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What PyTorch's counters say of one cache. A graph that bypasses it can't be kept there."""
+    """PyTorch's counts for one cache. A graph that bypasses the cache can't be kept in it."""
 
     hits: Count = 0
     misses: Count = 0
@@ -78,13 +78,13 @@ class CacheCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FirstResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a fresh process took to the result of its first step. The four parts are the whole."""
+    """The time of a fresh process until the result of its first step. The four parts add up to the whole."""
 
-    import_s: Seconds  # Python's own start, torch, the model's library
+    import_s: Seconds  # the start of Python, torch, the model's library
     build_s: Seconds  # the model and its batch, on the device
-    load_s: Seconds = 0.0  # of what an earlier process has compiled
-    step_s: Seconds  # the first step; it compiles what was not found
-    later_step_s: Seconds  # a step after it, which is in no sum
+    load_s: Seconds = 0.0  # loading what an earlier process has compiled
+    step_s: Seconds  # the first step, which compiles what was not found
+    later_step_s: Seconds  # a later step, which no sum includes
     graphs: Count = 0  # that Dynamo captured
     autograd_cache: CacheCounts = CacheCounts()  # AOTAutograd's
     inductor_cache: CacheCounts = CacheCounts()  # FxGraphCache
@@ -94,27 +94,27 @@ class FirstResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_s(self) -> float:
-        """From the start of the process to the end of its first step."""
+        """The time from the start of the process to the end of its first step."""
         return self.import_s + self.build_s + self.load_s + self.step_s
 
 
 class Packages(msgspec.Struct, frozen=True, kw_only=True):
-    """What AOTInductor made of the networks of a model."""
+    """AOTInductor's packages of the networks of a model."""
 
     compile_s: Seconds  # wall time, from torch.export on
     package_bytes: Count
 
 
 class SizeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One size of a sweep: what its first steps compiled, and its steps beside those compiled for this size alone."""
+    """A size of a sweep: what its first steps compiled, and blocks in turns with code for this size alone."""
 
     size: PositiveCount
     problem: str = ""  # why there is no time, in a line
-    graphs: Count = 0  # that were compiled at this size, the first size's included
+    graphs: Count = 0  # compiled at this size, also if it is the first size
     recompilations: tuple[Recompilation, ...] = ()
     compile_s: Seconds = 0.0  # wall time inside Dynamo and its backend
     blocks: tuple[Block, ...] = ()  # in turns: A is compiled for this size alone, B as the variant says
-    breakdowns: dict[str, Breakdown] = {}  # of both, by the names that their blocks have; profiled after all timing
+    breakdowns: dict[str, Breakdown] = {}  # of both, by the names of their blocks; profiled after all timing
 
 
 class SizeSweep(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The two ways to run a model's step: in eager, or with what the case's backend makes of it (the candidate)."""
+"""The two ways to run a model's step: in eager, or compiled or converted by the case's backend (the candidate)."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One way to run a model's step. `select` makes the model use this way; it is never called in the timed region."""
+    """A way to run a model's step. `select` makes the model use it, and is never called in the timed region."""
 
     name: str
     step: Callable[[], Any]
     select: Callable[[], None]
     packages: tuple[PackagedNetwork, ...] = ()  # of networks that were compiled ahead of time
-    modules: tuple[nn.Module, ...] = ()  # that the case's label compiles; none: the whole step, or nothing
+    modules: tuple[nn.Module, ...] = ()  # compiled, as the case's label says; empty: the whole step, or nothing
 
 
 def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
-    """The step with every network running its own code."""
+    """Return the step in which every network runs its own code."""
     return Variant(name=EAGER_VARIANT, step=step, select=_selecting(model, {}))
 
 
 def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: Mapping[str, Call | None]) -> Variant:
-    """The same step on the same weights, with what the case's compile scope names compiled by the case's backend.
+    """Return the same step on the same weights, with the case's compile scope compiled by the case's backend.
 
-    `calls` has, by network name, the first call of each network that the step calls. They are not kept. Dynamo needs
-    none of them (None). A backend of a userbenchmark changes the step, and compiles nothing.
+    `calls` has, by network name, the first call of each network that the step calls. The calls are not kept. Dynamo
+    needs none of them (None). A backend of a userbenchmark changes the step, and compiles nothing.
 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
@@ -95,13 +95,13 @@ def _compile(module: Any, network: nn.Module, call: Call | None, backend: Backen
 
 
 def _selecting(model: Model, compiled: Mapping[nn.Module, Callable[..., Any]]) -> Callable[[], None]:
-    """A function that makes each network and block run its compiled form, or its own code where it has none.
+    """Return a function that makes each network and block run its compiled form, or its own code where it has none.
 
-    `nn.Module.compile()` puts its result in the same place, so all references to the module keep working. A module
-    without a compiled form has no attribute of its own there, not even None: `torch.jit.script` can't type it.
+    `nn.Module.compile()` uses the same attribute, so that all references to the module keep working. A module without a
+    compiled form must not have the attribute, not even with None: `torch.jit.script` can't type it.
 
-    `torch.compile` ends, for the whole process, the checks of the arguments of `torch.distributions`, which wait for
-    the device. Each variant has them as they are now: eager as if nothing had been compiled.
+    `torch.compile` turns off, for the whole process, the checks of the arguments of `torch.distributions`, which wait
+    for the device. Each variant gets them as they are now, so that eager is as if nothing had been compiled.
     """
     checks_arguments = Distribution._validate_args
     networks = list(model.networks().values())

@@ -1,4 +1,4 @@
-"""One variant of a case: its warm-up, and what is then measured of it."""
+"""Warm up one variant of a case, and hold what is then measured of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from torchzoo.settings import Settings
 
 @dataclass(kw_only=True)
 class VariantRun:
-    """One variant, and what has been measured of it so far."""
+    """A variant, and what has been measured of it so far."""
 
     variant: Variant
     warm: WarmUp
@@ -41,8 +41,8 @@ class VariantRun:
     memories: list[Memory]  # of all ranks
     watch: CompilationWatch | None = None
     compilation: Compilation | None = None  # None unless Dynamo or AOTInductor compiled something
-    conversion_s: float | None = None  # the part of the first step's time that came before it
-    warm_graphs: int = 0  # that were compiled in the warm-up
+    conversion_s: float | None = None  # the part of `warm.first_step_s` before the step itself
+    warm_graphs: int = 0  # compiled in the warm-up
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
@@ -51,8 +51,8 @@ class VariantRun:
     growth: Growth | None = None
     coverage: Coverage | None = None
     communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
-    steps: int  # that it has taken before its blocks were timed
-    step_s: float  # how long a steady step takes: at first as in the warm-up, then as in its window
+    steps: int  # taken before its blocks were timed
+    step_s: float  # the time of a steady step: at first as in the warm-up, then as in its window
 
     def count_late_graphs(self, settings: Settings) -> None:
         """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
@@ -93,8 +93,8 @@ def warmed_up(
 ) -> VariantRun:
     """Warm a variant up, count what was compiled for it, and read its memory.
 
-    A candidate has a `watch`, and `make` makes it: what a backend traces, exports or compiles before the first step
-    counts as a part of that step.
+    A candidate has a `watch`, and is made by `make`: the time in which a backend traces, exports or compiles before the
+    first step counts as part of that step.
     """
     peak, graphs = watch_device_peak(ranks.own.device), (lambda: 0) if watch is None else watch.graphs
     began_ns, cpu_before_s = clock.now_ns(), cpu_time_s()

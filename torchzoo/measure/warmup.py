@@ -1,4 +1,4 @@
-"""The steps before the timing: the first one, which compiles, and more until they take the same time."""
+"""Take the steps before the timing: the first, which compiles, and more until they take the same time."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from torchzoo.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """What was seen of the steps before the timing."""
+    """The times and findings of the steps before the timing."""
 
-    first_step_s: float  # the step that compiles; it is not one of `steps_s`
+    first_step_s: float  # the step that compiles, which is not in `steps_s`
     first_step_cpu_s: float
     first_step_peak_bytes: int | None = None  # of the device; None on the CPU
-    steps_s: tuple[float, ...]  # of the steps after it, until they are steady
+    steps_s: tuple[float, ...]  # of the later steps, until they are steady
     result_is_finite: bool  # of the last step
-    makes_updates: bool = True  # the last step: its GradScaler, if there is one, did not skip the update
+    makes_updates: bool = True  # whether the GradScaler, if there is one, did not skip the update of the last step
 
     @property
     def steps(self) -> int:
-        """How many steps it took, the first one included."""
+        """The number of steps, with the first."""
         return 1 + len(self.steps_s)
 
     @property
     def steady_s(self) -> float:
-        """How long a steady step takes: the median of the last three, for the process may have been stopped in one."""
+        """The time of a steady step: the median of the last three, since the process may have been stopped in one."""
         return median(self.steps_s[-3:])
 
 
-#: A step that takes so many times as long as the median counts as so many: the process was stopped in it, while others
+#: The longest time of a step in multiples of the median: in longer steps the process was stopped, while other cases
 #: were measured.
 STOPPED_IN = 10
 
-#: Nothing was compiled in so many of the last steps: then a variant is taken to be compiled.
+#: A variant counts as compiled if so many of the last steps compiled nothing.
 STEPS_WITHOUT_COMPILING = 3
 
 
@@ -53,12 +53,12 @@ def warm_up(
     device_peak: Callable[[], int | None] = lambda: None,
     loss_scale: Callable[[], float] = lambda: 1.0,
 ) -> WarmUp:
-    """Step until nothing was compiled in the last three steps, all made updates, and they are within 10% of each other.
+    """Step until the last three steps compiled nothing, all made updates, and they are within 10% of each other.
 
     After the first step there are at least `warmup_min_steps`. The settings limit the number of steps and their time,
-    with other limits while something is compiled, or a GradScaler looks for its scale: it skips updates while gradients
-    overflow, and makes the scale smaller. `graphs` tells how many graphs have been compiled so far, `device_peak` the
-    peak of the device's memory since this was called, and `loss_scale` the scale.
+    with other limits while something is compiled, or a GradScaler searches for its scale: it skips updates while
+    gradients overflow, and reduces the scale. `graphs` returns the number of graphs compiled so far, `device_peak` the
+    peak of the device's memory since the call of this function, and `loss_scale` the scale.
     """
     variant.select()
     cpu_before_s = cpu_time_s()
@@ -81,7 +81,7 @@ def warm_up(
         )
 
     while not is_over():
-        result = None  # freed before the next is made
+        result = None  # freed before the next result is made
         clock.synchronize()
         start = clock.now_ns()
         result = variant.step()
@@ -100,11 +100,11 @@ def warm_up(
 
 
 def taken_s(steps_s: Sequence[float]) -> float:
-    """How long the steps took together, in seconds, without the time in which the process was stopped."""
+    """Return the sum of the times of steps in seconds, without the time in which the process was stopped."""
     most_s = STOPPED_IN * median(steps_s)
     return sum(min(step_s, most_s) for step_s in steps_s)
 
 
 def memory_steps(settings: Settings, warm: WarmUp, *, budget_s: float = 2.0) -> int:
-    """The number of steps of the memory pass: that of the settings, or fewer (at least one) to keep to `budget_s`."""
+    """Return the number of steps of the memory pass: as in the settings, or fewer (at least one) for `budget_s`."""
     return max(1, min(settings.memory_steps, int(budget_s / warm.steady_s)))

@@ -1,4 +1,4 @@
-"""Steps on the meta device, where tensors have shapes and no data: what a step asks of its data is answered there."""
+"""Take steps on the meta device, where tensors have no data, and answer the questions that steps ask of their data."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 from torchzoo.zoo.waiting import SynchronisingOperators
 
-#: How far the FLOPs with answers may be from those with data. (In training the CPU's attention computes its scores once
-#: more in the backward pass.)
+#: The largest difference of the FLOPs with answers from those with data. (In training the CPU's attention computes its
+#: scores again in the backward pass.)
 SAME_WORK = 0.02
 
 
 class Answers(SynchronisingOperators):
-    """Answers yes-or-no questions on the meta device: yes, but no where the question is whether any element is true.
+    """Answer yes-or-no questions on the meta device: yes, or no if the question is whether any element is true.
 
-    transformers asks such questions of masks (does it hide nothing?), of positions (do they all follow each other?) and
-    of caches (is it empty?). `seen` names the operators that asked, too: on a GPU they wait. What reads other values
-    fails, as without this.
+    transformers asks such questions of masks (does it hide nothing?), of positions (are they consecutive?) and of
+    caches (is it empty?). `seen` also names the operators that asked: on a GPU they wait. An operator that reads other
+    values fails, as it does without answers.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Answers(SynchronisingOperators):
 
 @contextmanager
 def answers() -> Iterator[set[str]]:
-    """Answer all questions. Gives the operators that asked, or that would make a GPU wait in another way."""
+    """Answer all questions. Give the operators that asked, or that would make a GPU wait in another way."""
     with Answers() as mode:
         yield mode.seen
 
@@ -56,12 +56,12 @@ def answers() -> Iterator[set[str]]:
 def true_answers(spec: ModelSpec, mode: Mode, smoke_flops: int | None = None) -> Iterator[None]:
     """Answer the questions of a step that asks, as its metadata says under `syncs`, if the answers are true.
 
-    They are if a step with data does the same work. That is tried on the CPU at the smoke batch, for a large model with
-    its small relative. Where they are not, or can't be tried, nothing is answered, and the step fails. Nor is anything
-    answered where the step takes its way without answers: then what makes a GPU wait is no question.
+    Answers are true if a step with data does the same work. This is tried on the CPU at the smoke batch, for a large
+    model with its small relative. Where they are not true, or can't be tried, nothing is answered, and the step fails.
+    Nor is anything answered where the step runs without answers: then a GPU waits for another reason.
 
     Args:
-        smoke_flops: of the step with data at the smoke batch, if they are known; not of a large model.
+        smoke_flops: FLOPs of the step with data at the smoke batch, if they are known; not for a large model.
     """
     if mode in spec.syncs and _are_true(spec, mode, smoke_flops):
         with answers():
@@ -82,10 +82,10 @@ def _are_true(spec: ModelSpec, mode: Mode, smoke_flops: int | None) -> bool:
         return attempt(lambda: count_work(model_class(mode, "meta", spec.smoke_batch_size).measured_step))
 
     if not isinstance(without_data(), Exception):
-        return False  # it asks nothing
+        return False  # the step asks nothing
     with answers():
         supposed = without_data()
-    if isinstance(supposed, Exception):  # it needs more than answers, or says that the answer makes no sense
+    if isinstance(supposed, Exception):  # the step needs more than answers, or finds the answer senseless
         return False
     if smoke_flops is None or spec.large:
         smoke_flops = count_work(model_class(mode, "cpu", spec.smoke_batch_size).measured_step).total

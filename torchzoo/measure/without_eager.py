@@ -1,4 +1,4 @@
-"""A candidate that is alone in its process: no eager step, and no eager copy of anything, came before."""
+"""Measure a candidate in a process of its own, without an eager step or an eager copy of anything before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchzoo.zoo.spec import ModelSpec
 
 
 def why_never_alone(case: Case) -> str | None:
-    """Why the candidate of such a case can't have a process without eager; None if it can."""
+    """Return why the candidate of such a case can't have a process without eager, or None if it can."""
     if case.world > 1:
         return "a case of several ranks has none"
     if not backends.info(case.backend.name).uses_dynamo:
@@ -28,8 +28,8 @@ def why_never_alone(case: Case) -> str | None:
 def measure_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settings) -> Alone:
     """Build the model, compile it, time its first step, and read the peaks of that step and of a few steady ones.
 
-    This process must be new to the device. Everything is as in the process that is timed, without the eager steps.
-    Networks that the step does not call are never compiled, as there.
+    This process must be new to the device. All else is as in the process that is timed, without the eager steps:
+    networks that the step does not call are never compiled, for example.
 
     Raises:
         LabelNotReached, NotRunnable: as for a candidate that is timed.

@@ -1,8 +1,8 @@
-"""The check of a case: whether its backend and precision compute what eager computes.
+"""Check a case: whether its backend and precision compute what eager computes.
 
-What the runs of the case leave open, or can't tell from rounding, is judged otherwise, by the same program: with a
-smaller scale of the loss, with weights that amplify rounding less, or at fp32. What that finds replaces what was found
-before only if it has a finding: correct, at least in part, or incorrect.
+Where the runs of the case leave a question open, or an error can't be told from rounding, the same program is judged
+again: with a smaller scale of the loss, with weights that amplify rounding less, or at fp32. The result of the second
+judgement counts only if it is a finding: correct, at least in part, or incorrect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torchzoo.zoo.spec import ModelSpec
 _VERDICTS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)
 _FINDINGS = (*_VERDICTS, CheckStatus.PARTLY_CORRECT)
 
-#: The loss is scaled by this much less where gradients overflow that eager's do not.
+#: The loss is scaled by this much less where gradients overflow and eager's do not.
 SMALLER_SCALE = 16
 
 
@@ -38,9 +38,9 @@ def check_case(
     *,
     timed: TimedRuns | None = None,
 ) -> Check:
-    """Whether the case computes what eager computes, as far as its precision allows.
+    """Check whether the case computes what eager computes, as far as its precision allows.
 
-    `timed` is what the code computes that was timed in this process, if the case was timed.
+    `timed` holds the results of the code that was timed in this process, if the case was timed.
     An exception that the case itself raises is not caught: the case has failed.
     """
     with flags_kept():
@@ -64,28 +64,28 @@ def check_case(
 
 
 def _check_what_is_hidden(runs: Runs, found: Check) -> Check:
-    """Check the same program otherwise, where what was found leaves something open."""
+    """Check the same program under other conditions, where the finding leaves something open."""
     if _is_hidden_by_its_weights(runs, found):
         found = _check_with_milder_weights(runs, found)
     return _check_at_fp32(runs, found) if _is_hidden_by_tf32(runs, found) else found
 
 
 def _otherwise(runs: Runs, **changes: Any) -> Runs:
-    """Runs of the same program that are made otherwise: what the measured model has computed does not count there."""
+    """Return runs of the same program under other conditions, for which results of the measured model do not count."""
     return dataclasses.replace(runs, timed=None, **changes)
 
 
 def _judged_again(runs: Runs) -> Check | None:
-    """What these runs show of a program that was judged before. None if they show nothing, or can't be compared."""
+    """Judge a program again with these runs. Return None without a finding, or if results can't be compared."""
     try:
         found = judge_runs(runs)
-    except CanNotCompare:  # the host's memory is short now; what was found before holds
+    except CanNotCompare:  # the host is short of memory now; the earlier finding holds
         return None
     return found if found.status in _FINDINGS else None
 
 
 def _may_overflow_by_scaling(runs: Runs, found: Check) -> bool:
-    """Whether gradients are not finite that were scaled to be near the largest number of float16."""
+    """Whether gradients overflow that were scaled to be near the largest number of float16."""
     overflows = any(
         one.what is ResultKind.GRADIENTS and one.is_close is False and one.error is None for one in found.comparisons
     )
@@ -96,7 +96,7 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> Check:
     """Check the same program with a smaller scale of the loss, where gradients overflow and eager's do not.
 
     A GradScaler begins with a scale so large that steps are skipped, and finds its own. Near the limit, rounding
-    decides whether a gradient overflows. What is not finite for another reason is not finite here, either.
+    decides whether a gradient overflows. A gradient that is not finite for another reason is not finite here, either.
     """
     smaller = _otherwise(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
     try:
@@ -108,17 +108,17 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> Check:
 
 
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
-    """Whether there is nothing to judge many results by, in a training step that may amplify rounding."""
+    """Whether rounding leaves many results without a judgement, in a training step that may amplify rounding."""
     loss_is_close = any(one.what is ResultKind.LOSS and one.is_close is True for one in found.comparisons)
     may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases
     return found.status not in _VERDICTS and loss_is_close and may_amplify and runs.case.backend != EAGER
 
 
 def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
-    """Check the same program with weights that amplify rounding less, where a network's own leave much open.
+    """Check the same program with weights that amplify rounding less, where the model's own weights leave much open.
 
-    The loss was compared with its own weights before. What looks wrong at TF32 is left to fp32 to decide. Elsewhere it
-    does not count where rounding is still amplified.
+    The loss was compared with the model's own weights before. A wrong result at TF32 is left to fp32 to decide, and
+    elsewhere it does not count where rounding is still amplified.
     """
     with_raised = _otherwise(runs, raises_biases=True)
     milder = _judged_again(with_raised)
@@ -135,21 +135,21 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
 
 
 def _is_hidden_by_tf32(runs: Runs, found: Check) -> bool:
-    """Whether there are results but little or nothing to judge them by, in a backend's case that may use TF32."""
+    """Whether there are results but few or none that can be judged, in a backend's case that may use TF32."""
     has_no_verdict = found.status not in _VERDICTS and bool(found.comparisons)
     return has_no_verdict and runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
 
 
 def _check_at_fp32(runs: Runs, found: Check) -> Check:
-    """Check the same program at fp32, where the rounding of TF32 alone leaves nothing to judge by.
+    """Check the same program at fp32, where the rounding of TF32 alone leaves nothing that can be judged.
 
-    TF32 is too coarse for the gradients of a randomly initialised network with batch normalisation. There, two runs of
-    eager can also differ by more than is allowed, because a GPU may add in another order each time. TF32 changes how
+    TF32 is too coarse for the gradients of a randomly initialised network with batch normalisation. Two runs of eager
+    can also differ by more than is allowed there, because a GPU may add in another order each time. TF32 changes how
     products are rounded and nothing else. So a backend is right if it is right at fp32 and uses TF32 no more than
-    eager does. Autocast and casts change the program itself: a case that can't be judged there stays as it was found.
+    eager does. Autocast and casts change the program itself: for such a case the first finding stands.
 
-    The code that was compiled at TF32 is run, as far as it can be. It may have TF32 built into a kernel, and then it is
-    not right: what is compiled at fp32 decides.
+    The code that was compiled at TF32 is run, as far as possible. If it is wrong, TF32 may be built into a kernel: then
+    code that is compiled at fp32 decides.
     """
     at_fp32 = _otherwise(runs, case=msgspec.structs.replace(runs.case, precision=Precision.FP32), skips_guards=True)
     finer = _judged_again(at_fp32) if at_fp32.can_reuse_code else None

@@ -1,10 +1,10 @@
-"""The check of a case with several ranks: its results, and those of ranks that share work by the simplest means.
+"""Check a case with several ranks against ranks that share the work by the simplest means.
 
 In the reference each rank has the whole model, in eager, as one device would run it. With tensor parallelism, where all
-have the same batch, that is all. Otherwise the ranks average their gradients before each update, one tensor after the
-other. That is data parallelism by its definition, and uses no code of what is checked.
+ranks have the same batch, nothing more is needed. Otherwise the ranks average their gradients before each update, one
+tensor after the other: data parallelism by its definition, without any code that is checked.
 
-Nothing is dropped out, and compiled code draws the random numbers that eager draws, as in the check of one device
+Dropout is off, and compiled code draws the random numbers that eager draws, as in the check of one device
 (`torchzoo.measure.check.runs`).
 """
 
@@ -31,14 +31,14 @@ from torchzoo.model import gradient_norm
 from torchzoo.model.tensors import stored_numbers, tensors_in
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Check, CheckStatus
 
-#: So many steps are compared.
+#: The number of steps that are compared.
 STEPS = 4
-#: An output is compared by so many numbers, each of which sees all of its elements, their signs and their order.
+#: The numbers by which an output is compared. Each depends on all elements, their signs and their order.
 NUMBERS = 3
-#: Where a GradScaler scales the loss, by so much: gradients must not overflow, since then there is nothing to compare.
+#: The scale of a GradScaler: gradients must not overflow, since then there is nothing to compare.
 LOSS_SCALE = 2.0**10
-#: What is compared together, in training or not: its name, its part of what `first_values` finds, and the kind of
-#: result whose tolerance it has. Losses after the first one depend on gradients.
+#: The parts of results that are compared, in training or not: a name, a slice of the numbers from `first_values`, and
+#: the kind of result whose tolerance applies. Losses after the first one depend on gradients.
 PARTS = {
     True: (
         ("the first loss", slice(0, 1), ResultKind.LOSS),
@@ -49,7 +49,7 @@ PARTS = {
 
 
 def check_ranks(ranks: CaseRanks, case: Case) -> Check:
-    """Compare losses and norms of gradients of all ranks with the reference. The measured models are given up."""
+    """Compare losses and norms of gradients of all ranks with the reference. The measured models are dropped."""
     own = ranks.own
     precision = coarsest_precision(case.precision, own.spec.native_dtype, own.device)
     ranks.everywhere(CaseRank.forget)
@@ -73,17 +73,17 @@ def check_ranks(ranks: CaseRanks, case: Case) -> Check:
 
 
 def largest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Relative to the reference; infinity if something is not finite."""
+    """Return the largest difference relative to the reference; infinity if a number is not finite."""
     differences = [abs(our - their) / max(abs(their), 1e-12) for our, their in zip(ours, theirs, strict=True)]
     return max((one if one == one else float("inf")) for one in differences)
 
 
 def first_values(own: CaseRank, kind: str, steps: int) -> list[float]:
-    """What one rank finds in the first steps of a new model: the loss and the norm of the gradients, or the outputs'.
+    """Return one rank's numbers of the first steps of a new model: losses and norms of gradients, or those of outputs.
 
-    (An optimizer such as Adam hides a factor that all gradients have, so losses alone say too little.)
+    (An optimizer such as Adam hides a factor that all gradients have, so losses alone are too little.)
 
-    `kind` is `reference`, `eager` or `candidate`. All ranks call it at the same time.
+    `kind` is `reference`, `eager` or `candidate`. All ranks call this function at the same time.
     """
     case = own.case
     is_candidate = kind == CANDIDATE_VARIANT
@@ -130,7 +130,7 @@ def _build(own: CaseRank) -> None:
 
 
 def numbers_of(result: Any) -> list[float]:
-    """Numbers of a step's result: the loss, or some of each output.
+    """Return numbers of a step's result: the loss, or some of each output.
 
     A number of an output is four times its norm, plus the sum of its elements with random signs, which is about as
     large as its norm. So it is not near zero, and another sign or another order of the elements changes it.

@@ -1,9 +1,9 @@
-"""Whether results are close enough to the reference, tensor by tensor.
+"""Judge whether results are close enough to the reference, tensor by tensor.
 
-A tensor is close if its error is within the precision's tolerance, or within a small multiple of the error that eager
-makes itself: the computation amplifies rounding (batch normalisation of two images does), whoever computes it. Where
-that multiple would allow nearly anything, only a result close to eager's says something. Other tensors are not judged,
-unless they are off by many times as much.
+A tensor is close if its error is within the precision's tolerance, or within a small multiple of eager's own error:
+some computations amplify rounding (such as the batch normalisation of two images), in eager as elsewhere. Where that
+multiple would allow nearly anything, only closeness to eager's result is evidence. All other tensors are not judged,
+unless their error is many times as large.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLO
 from torchzoo.record import ResultComparison
 from torchzoo.zoo.rules import ToleranceRule
 
-#: Errors by tensor, or how large they may be.
+#: Errors by tensor, or the limits of errors.
 Errors = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultJudge:
-    """Judges results against one reference, by the tolerances of one case.
+    """Judge results against one reference, by the tolerances of one case.
 
-    `precision` is the coarsest that the case computes in; `rules` are the exceptions of the model's metadata.yaml;
-    `step` is which of the steps in a row the results are of, counted from 1.
+    `precision` is the coarsest precision of the case's arithmetic; `rules` are the exceptions in the model's
+    metadata.yaml; `step` is the number of the step, counted from 1.
     """
 
     case: Case
@@ -51,10 +51,10 @@ class ResultJudge:
         perturbed: Sequence[Mapping[ResultKind, Errors]] = (),
         noise: Mapping[ResultKind, Errors] | None = None,
     ) -> tuple[JudgedResult, ...]:
-        """What is found of each kind of result; `judge_results` explains the arguments.
+        """Judge each kind of result; `judge_results` explains the arguments.
 
-        An update is not known better than its gradient: it may be twice as far off (see `Reference`). The same holds
-        for what an optimizer keeps, which may be its square.
+        The limit of an update is never below twice that of its gradient, from which it is computed (see `Reference`).
+        The state of an optimizer, which may be the gradient's square, has the same limit.
         """
         found_of_kinds: list[JudgedResult] = []
         twice_gradients: dict[str, float] = {}
@@ -77,19 +77,19 @@ class ResultJudge:
         return tuple(found_of_kinds)
 
     def distances(self, run: Results, expected: Results) -> dict[ResultKind, Errors]:
-        """How far a run is from another one, by kind and tensor, in the reference's units."""
+        """Return the distances of a run from another run, by kind and tensor, in the reference's units."""
         return {kind: self.reference.errors(kind, run, expected) for kind in self.reference.results.values}
 
     def _tolerance(self, kind: ResultKind) -> float:
         cases = [self.case]
-        if self.case.precision.is_quantized:  # what is not quantized computes in bf16
+        if self.case.precision.is_quantized:  # all that is not quantized computes in bf16
             cases.append(msgspec.structs.replace(self.case, precision=Precision.BF16))
         own = [r.tolerance for r in self.rules if any(map(r.matches, cases)) and (not r.what or kind in r.what)]
         return own[0] if own else tolerance_of(kind, self.precision)
 
 
 def _by_gradient(kind: ResultKind, names: Iterable[str], limits: Errors) -> Errors:
-    """By the names of a kind of result, the limits of the gradients that it is made of."""
+    """Return the limits of the gradients that results of a kind are computed from, by the names of the results."""
     if kind is ResultKind.PARAMETERS:
         return limits
     if kind is not ResultKind.OPTIMIZER:
@@ -98,7 +98,7 @@ def _by_gradient(kind: ResultKind, names: Iterable[str], limits: Errors) -> Erro
 
 
 class JudgedResult(NamedTuple):
-    """A comparison, the error of each tensor and how large it was allowed to be."""
+    """A comparison, with the error of each tensor and its limit."""
 
     comparison: ResultComparison
     errors: dict[str, float]
@@ -106,7 +106,7 @@ class JudgedResult(NamedTuple):
 
     @property
     def not_close(self) -> int:
-        """How many tensors are wrong, or can't be judged."""
+        """The number of tensors that are wrong, or can't be judged."""
         return (self.comparison.tensors_wrong or 0) + self.comparison.tensors_not_judged
 
 
@@ -123,11 +123,11 @@ def judge_results(
     always_allowed: Errors | None = None,
     step: int = 1,
 ) -> JudgedResult:
-    """Judge one kind of result, tensor by tensor. The comparison names the tensor that does worst.
+    """Judge one kind of result, tensor by tensor. The comparison names the worst tensor.
 
     Args:
-        kind: what is compared.
-        reference: what errors are measured from.
+        kind: the kind to compare.
+        reference: the results from which errors are measured.
         found: the results to judge.
         tolerance: an error up to this is always allowed.
         baseline: an error up to EAGER_ERROR_MULTIPLE times that of these results is allowed, too.
@@ -136,11 +136,11 @@ def judge_results(
         perturbed: the distances of runs of eager whose weights were changed as by rounding, from `eager` (from `found`
             where there is no `eager`). They count as eager's own error, too. Rounding may matter seldom, but then much:
             it decides on which side of zero one input of a ReLU lies. Then each run is off in other tensors. So if
-            something still looks wrong, and one of these runs looks wrong beside the others, more is allowed to all
+            a tensor still looks wrong, and one of these runs looks wrong by the others, all limits are raised
             (`_Limits.slack`).
-        noise: by tensor, how far two equal runs of eager are from each other. It counts as eager's own error, too.
-        always_allowed: by tensor, another error that is always allowed.
-        step: which of the steps in a row the results are of.
+        noise: the distance of two equal runs of eager, by tensor, which counts as eager's own error, too.
+        always_allowed: another error that is always allowed, by tensor.
+        step: the number of the step that has the results.
     """
     errors = reference.errors(kind, found)
     own = reference.errors(kind, baseline) if baseline is not None else dict.fromkeys(errors, 0.0)
@@ -188,7 +188,7 @@ def judge_results(
 
 @dataclass(frozen=True, kw_only=True)
 class _Limits:
-    """How large the error of each tensor may be. `own` is eager's; the rest are arguments of `judge_results`."""
+    """The limit of each tensor's error. `own` are eager's errors; other fields are arguments of `judge_results`."""
 
     tolerance: float
     own: Errors
@@ -197,7 +197,7 @@ class _Limits:
     resolution: Errors
 
     def beside(self, runs: Sequence[Errors]) -> dict[str, float]:
-        """The limits, where these runs show what rounding does."""
+        """Return the limits, with these runs as examples of what rounding does."""
         usual = median(self.own.values())  # a tensor's own error may be small by chance
         allowed = {}
         for name, own in self.own.items():
@@ -207,10 +207,10 @@ class _Limits:
         return allowed
 
     def slack(self, runs: Sequence[Errors], wrong: int) -> float:
-        """By how much all limits are raised, where so many tensors look wrong; at least 1.
+        """Return the factor by which all limits are raised if so many tensors look wrong; at least 1.
 
-        It is how many times its limit beside the other runs the worst tensor of a run has. Where more tensors look
-        wrong than in that run (and more than a few), it is MOST_TIMES at most: one tensor that rounding decides does
+        The factor is the worst error of a run as a multiple of its limit by the other runs. If more tensors look wrong
+        than in that run (and more than a few), the factor is MOST_TIMES at most: one tensor that rounding decides does
         not excuse all others. Infinite errors are left out.
         """
         found = 1.0
@@ -228,7 +228,7 @@ _CLOSE, _NOT_JUDGED, _OFF = range(3)
 
 
 def _verdict(error: float, allowed: float, tolerance: float, *, is_like_eager: bool) -> tuple[int, float]:
-    """How bad a tensor is, and how far its error is from what is allowed. The worst tensor has the largest pair."""
+    """Return a severity, and the error relative to its limit. The worst tensor has the largest pair."""
     is_within = error <= min(allowed, max(LARGEST_ALLOWED, tolerance))
     if is_like_eager or is_within:
         return _CLOSE, error / allowed if allowed and math.isfinite(error) else 0.0

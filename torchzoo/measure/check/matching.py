@@ -1,4 +1,4 @@
-"""Detections compared as sets: they are matched by overlap within a class, not by position."""
+"""Compare detections as sets, matched by overlap within a class and not by position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCORE_TOLERANCE = 0.02
 
 
 class Detections(NamedTuple):
-    """One image's detections on the host: boxes (N, 4) by two corners, scores (N,), labels (N,), masks if any.
+    """The detections of an image, on the host: boxes (N, 4) by two corners, scores (N,), labels (N,), masks if any.
 
     Masks (N, 1, H, W) say which pixels of the image are above one half.
     """
@@ -29,28 +29,28 @@ class Detections(NamedTuple):
 
 
 def is_detections(value: Any) -> bool:
-    """Whether the value is one image's detections in the form that torchvision's detectors return."""
+    """Whether the value holds the detections of an image in the form that torchvision's detectors return."""
     return isinstance(value, dict) and {"boxes", "scores", "labels"} <= value.keys()
 
 
 def from_dict(found: dict[str, Tensor]) -> Detections:
-    """Detections in the form of `is_detections`."""
+    """Return detections from the form that `is_detections` recognises."""
     host = {name: (value > 0.5 if name == "masks" else value).detach().cpu() for name, value in found.items()}
     return Detections(host["boxes"].double(), host["scores"].double(), host["labels"], host.get("masks"))
 
 
 def from_rows(rows: Tensor) -> Detections:
-    """Detections from rows (N, 6) of x1, y1, x2, y2, score, class. A row of score zero is padding."""
+    """Return detections from rows (N, 6) of x1, y1, x2, y2, score, class. A row of score zero is padding."""
     rows = rows.detach().cpu().double()
     rows = rows[rows[:, 4] > 0]
     return Detections(rows[:, :4], rows[:, 4], rows[:, 5].long())
 
 
 def unmatched_share(found: Detections, expected: Detections) -> float:
-    """The share of all boxes of both sets that have no partner in the other set: 0 for equal sets in any order.
+    """Return the share of all boxes of both sets without a partner in the other set: 0 for equal sets in any order.
 
     Matching is greedy as in the COCO evaluation: the expected detection with the best score comes first. Each takes
-    the partner that overlaps it most, among those of its class and of about its score.
+    the partner that overlaps most, among detections of the same class and about the same score.
     """
     total = len(found.boxes) + len(expected.boxes)
     if total == 0:
@@ -73,7 +73,7 @@ def unmatched_share(found: Detections, expected: Detections) -> float:
 
 
 def _overlaps(a: Tensor, b: Tensor) -> Tensor:
-    """IoU (N, M) of boxes (N, 4) and (M, 4). It is 1 for equal boxes without area, 0 where a corner is not finite."""
+    """Return the IoU (N, M) of boxes (N, 4) and (M, 4): 1 for equal boxes without area, 0 for corners not finite."""
     low, high = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
     both = (high - low).clamp_min(0).prod(2)
     either = _areas(a)[:, None] + _areas(b) - both

@@ -1,6 +1,6 @@
-"""Norms of results and of their differences, in fp64.
+"""Compute norms of results and of their differences, in fp64.
 
-Results are on the host. A large tensor is taken piece by piece to the device of the case, and only sums come back: a
+Results are on the host. A large tensor is copied piece by piece to the device of the case, and only sums come back: a
 host takes minutes of processor time for a model of a thousand million parameters, and writes temporaries of many GB.
 """
 
@@ -12,20 +12,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Elements of a piece. With it an accelerator needs a few hundred MB, and a CPU finds temporaries in its caches.
+#: Elements of a piece. An accelerator then needs a few hundred MB, and temporaries fit into the caches of a CPU.
 _HOST_PIECE = 2**18
 _ACCELERATOR_PIECE = 2**22
 
 
 def l2_norm(values: Tensor, device: torch.device | None = None) -> float:
-    """The norm over all elements. `device` computes it; by default the one that holds the values."""
+    """Return the norm of all elements, computed by `device`, by default the device of the values."""
     if values.is_sparse:
         return _norm_of(lambda piece: piece, values.coalesce().values(), device=device)
     return _norm_of(lambda piece: piece, values, device=device)
 
 
 def finite_norm(values: Tensor, weights: Tensor | None, device: torch.device) -> float:
-    """The norm of all elements that are finite, each times its weight if there are weights."""
+    """Return the norm of all elements that are finite, each times its weight if there are weights."""
     factors = () if weights is None else (weights,)
     if values.is_sparse and all(factor.is_sparse for factor in factors):
         return l2_norm(math.prod(factors, start=values.double()), device)
@@ -34,9 +34,9 @@ def finite_norm(values: Tensor, weights: Tensor | None, device: torch.device) ->
 
 
 def distance(a: Tensor, b: Tensor, weights: Tensor | None, device: torch.device) -> float:
-    """The norm of a - b, each element times its weight if there are weights.
+    """Return the norm of a - b, each element times its weight if there are weights.
 
-    Where both are the same infinity or both are NaN, an element counts as equal.
+    Elements that are the same infinity or both NaN count as equal.
     """
     factors = () if weights is None else (weights,)
     if a.is_sparse and b.is_sparse and all(factor.is_sparse for factor in factors):
@@ -51,7 +51,7 @@ def _difference(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _norm_of(function: Callable[..., Tensor], *tensors: Tensor, device: torch.device | None) -> float:
-    """The norm of what a function makes of tensors of one shape, element by element."""
+    """Return the norm of the results of an elementwise function of tensors of one shape."""
     device = device if device is not None and _has_fp64(device) else tensors[0].device
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
     length = _HOST_PIECE if device.type == "cpu" else _ACCELERATOR_PIECE

@@ -1,8 +1,8 @@
-"""References at fp64 of what is quantized: by a precision, or by the model itself in training.
+"""Build fp64 references of models that are quantized by a precision, or that round themselves in training.
 
-A precision's is the same quantization, written here anew, without torchao and its kernels.
+The reference of a precision has the same quantization, implemented here without torchao and its kernels.
 
-Weights are quantized as the label says and kept as the fp64 numbers that they stand for. With `fp8`, the operands of
+Weights are quantized as the label says and kept as the fp64 numbers that they represent. With `fp8`, the operands of
 each product are rounded to float8 in the same way, and multiplied in fp64. So a wrong scale, packing or kernel shows as
 an error, and the loss of accuracy that quantization is known to cause does not.
 """
@@ -23,7 +23,7 @@ from torchzoo.model import Model
 
 
 def quantize_reference(model: Model, precision: Precision) -> None:
-    """Make the layers of `model`, which is in bf16, those of a reference. What is left is to cast the model to fp64."""
+    """Make the layers of `model`, which is in bf16, those of a reference. The caller then casts the model to fp64."""
     for network in model.networks().values():
         for layer in layers_to_quantize(network, precision).values():
             if precision is Precision.FP8:
@@ -34,9 +34,9 @@ def quantize_reference(model: Model, precision: Precision) -> None:
 
 
 def keep_fake_quantization_single(model: Model) -> None:
-    """Let fake quantization (`torch.ao.quantization`) compute in fp32, which is all that it has, in a model in fp64.
+    """Let fake quantization (`torch.ao.quantization`), which exists in fp32 only, compute so in a model in fp64.
 
-    What it is given and what it returns is in fp64, and so is all else. Rounding to 256 steps hides that of fp32.
+    Its inputs and outputs are in fp64. Rounding to 256 steps hides the rounding of fp32.
     """
     for module in fake_quantizations(model):
         module.float()
@@ -45,15 +45,15 @@ def keep_fake_quantization_single(model: Model) -> None:
 
 
 def fake_quantizations(model: Model) -> list[FakeQuantizeBase]:
-    """The modules of a model that round to steps in training, by `torch.ao.quantization`."""
+    """Return the modules of a model that round to steps in training, by `torch.ao.quantization`."""
     modules = [module for network in model.networks().values() for module in network.modules()]
     return [module for module in modules if isinstance(module, FakeQuantizeBase)]
 
 
 def derived_buffers(network: nn.Module) -> set[str]:
-    """The buffers that fake quantization computes from ranges, which are buffers, too: only the ranges are compared.
+    """Return the names of buffers that fake quantization computes from ranges, which are compared in their place.
 
-    Zero points are whole numbers, and rounding can make two of ranges that are equal but for fp32's rounding.
+    Zero points are integers, and rounding can make them differ for ranges that are equal but for fp32's rounding.
     """
     modules = [path for path, module in network.named_modules() if isinstance(module, FakeQuantizeBase)]
     return {f"{path}.{name}" for path in modules for name in ("scale", "zero_point")}
@@ -68,7 +68,7 @@ def _double(leaf: Any) -> Any:
 
 
 def int8_rounded(weight: Tensor) -> Tensor:
-    """The fp64 numbers that a weight (out, in) becomes: multiples of a scale of each row, from -128 to 127.
+    """Return a weight (out, in) after rounding, in fp64: multiples of a scale of each row, from -128 to 127.
 
     The scale is rounded to the weight's dtype.
     """
@@ -77,7 +77,7 @@ def int8_rounded(weight: Tensor) -> Tensor:
 
 
 def int4_rounded(weight: Tensor) -> Tensor:
-    """The fp64 numbers that a weight (out, in) in bf16 becomes: in each group, 16 equal steps from least to greatest.
+    """Return a bf16 weight (out, in) after rounding, in fp64: 16 equal steps from least to greatest in each group.
 
     Scale and zero point are stored in bf16, and are rounded before the numbers are.
     """
@@ -91,7 +91,7 @@ def int4_rounded(weight: Tensor) -> Tensor:
 
 
 def float8_rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Values rounded to float8, with one scale for all that makes the largest the largest number of `dtype`."""
+    """Round values to float8, with one scale for all, which maps the largest value to the largest of `dtype`."""
     largest = torch.finfo(dtype).max
     scale = values.abs().amax().clamp_min(1e-12) / largest
     return (values / scale).clamp(-largest, largest).float().to(dtype).to(values.dtype) * scale

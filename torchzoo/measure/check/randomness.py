@@ -1,4 +1,4 @@
-"""The same random numbers in all runs, whatever their precision; and no dropout."""
+"""Give all runs the same random numbers, whatever their precision, and turn dropout off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchzoo.model import Model
 from torchzoo.model.dispatch import OperatorMode
 from torchzoo.model.tensors import tensors_in
 
-#: Operators that return random numbers alone, or a choice made with them.
+#: Operators that return random numbers, or a random choice.
 RANDOM_OPERATORS = frozenset(
     f"aten::{name}"
     for name in (
@@ -30,30 +30,30 @@ RANDOM_OPERATORS = frozenset(
 def seed_everything(seed: int) -> None:
     """Seed the generators of PyTorch (the host's and all devices'), NumPy and Python."""
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  the global generator is the one that libraries use
+    np.random.seed(seed % 2**32)  # noqa: NPY002  libraries use the global generator
     random.seed(seed)
 
 
 def generator_states(device: torch.device) -> tuple[Tensor, ...]:
-    """The states of PyTorch's generators for steps on this device, and of NumPy's. Drawing changes them.
+    """Return the states of PyTorch's generators for steps on this device, and of NumPy's. Drawing changes them.
 
-    NumPy's is the words of a Mersenne Twister, and the position in them. Python's is left out: compiled code draws the
-    same numbers from it as eager.
+    NumPy's state is the words of a Mersenne Twister, and the position in them. Python's generator is left out: compiled
+    code draws the same numbers from it as eager.
     """
     on_device = () if device.type == "cpu" else (torch.get_device_module(device).get_rng_state(device),)
-    _, words, position, *_ = np.random.get_state()  # noqa: NPY002  the global generator, which libraries use
+    _, words, position, *_ = np.random.get_state()  # noqa: NPY002  libraries use the global generator
     return (torch.get_rng_state(), *on_device, torch.tensor([*map(int, words), position]))
 
 
 def has_drawn(before: tuple[Tensor, ...], device: torch.device) -> bool:
-    """Whether a step has drawn random numbers since the generators' states were these."""
+    """Whether a step has drawn random numbers since the generators had these states."""
     return not all(map(torch.equal, before, generator_states(device)))
 
 
 def _dropout_rates(model: Model) -> Iterator[tuple[nn.Module, str]]:
-    """Probabilities of dropping something that are not zero, each as a module and the name of its attribute.
+    """Yield the dropout probabilities that are not zero, each as a module and the name of its attribute.
 
-    They are those of dropout modules, and numbers named `...drop...`: `nn.LSTM.dropout`, `drop_prob` of stochastic
+    These are those of dropout modules, and floats named `...drop...`: `nn.LSTM.dropout`, `drop_prob` of stochastic
     depth, `attention_dropout` of transformers ...
     """
     for network in model.networks().values():
@@ -65,25 +65,25 @@ def _dropout_rates(model: Model) -> Iterator[tuple[nn.Module, str]]:
 
 
 def has_dropout(model: Model) -> bool:
-    """Whether a probability of dropping something is not zero."""
+    """Whether any dropout probability is not zero."""
     return any(True for _ in _dropout_rates(model))
 
 
 def without_dropout(model: Model) -> None:
-    """Set every probability of dropping something to zero."""
+    """Set every dropout probability to zero."""
     for module, name in list(_dropout_rates(model)):
         setattr(module, name, 0.0)
 
 
 @contextlib.contextmanager
 def compiled_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
-    """What is compiled in here draws the random numbers that eager draws from the same state of the generator.
+    """Let code that is compiled inside draw the random numbers that eager draws from the same state of the generator.
 
-    `fallback_random` does so for all operators but `bernoulli`: inductor makes `rand < p` of it, and the two kernels of
-    a GPU need not draw the same numbers. So it keeps the operator in here.
-    Dynamo traces NumPy's functions as PyTorch's, so that numbers come from other generators than in eager, and
-    `np.random.seed` seeds PyTorch (BigBird seeds NumPy in each layer). In here Dynamo leaves them to NumPy.
-    A step that draws no random numbers (`if_draws` is False) is compiled as the timed one.
+    `fallback_random` does so for all operators but `bernoulli`: inductor replaces it by `rand < p`, and the two kernels
+    of a GPU need not draw the same numbers. So inductor keeps the operator here. Dynamo traces NumPy's functions as
+    PyTorch's, so that numbers come from other generators than in eager, and `np.random.seed` seeds PyTorch (BigBird
+    seeds NumPy in each layer). Here Dynamo leaves them to NumPy.
+    A step that draws no random numbers (`if_draws` is False) is compiled as the timed step is.
     """
     import torch._dynamo.config
     from torch._inductor import lowering
@@ -92,7 +92,7 @@ def compiled_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
     bernoulli = torch.ops.aten.bernoulli.default
     decomposition = decompositions.pop(bernoulli, None) if if_draws else None
     if if_draws and bernoulli not in lowering.lowerings:
-        # Inductor does so by itself; but where `CI` is set, it takes a missing decomposition for a mistake of its own.
+        # Inductor does so by itself; but where `CI` is set, it takes a missing decomposition for its own mistake.
         lowering.make_fallback(bernoulli, warn=False)  # type: ignore[no-untyped-call]
     of_numpy = torch._dynamo.config.patch(use_numpy_random_stream=if_draws)
     try:
@@ -104,11 +104,11 @@ def compiled_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
 
 
 class RecordRandomDraws(OperatorMode):
-    """Keeps what random operators return, in the order they run, on the host."""
+    """Keep the results of random operators on the host, in the order of their calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.draws: list[tuple[str, list[Tensor]]] = []  # an operator's name, and what it returned
+        self.draws: list[tuple[str, list[Tensor]]] = []  # names of operators, and their results
 
     def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         result = func(*args, **kwargs)
@@ -118,9 +118,9 @@ class RecordRandomDraws(OperatorMode):
 
 
 class ReplayRandomDraws(OperatorMode):
-    """Returns recorded draws again, in the dtype that is asked for now: a generator's numbers depend on the dtype.
+    """Return recorded random numbers again, in the dtype of the call: a generator's numbers depend on the dtype.
 
-    From the first draw that is not like the recorded one, the run draws for itself.
+    From the first call that does not match the record on, the run draws its own numbers.
     """
 
     def __init__(self, draws: list[tuple[str, list[Tensor]]]) -> None:

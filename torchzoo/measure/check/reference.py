@@ -1,9 +1,9 @@
-"""A reference, and how far other results are from it: the errors that the check judges.
+"""A reference, and the distances of other results from it: the errors that the check judges.
 
 An error is a norm: ||x - reference|| / max(||reference||, floor) for each tensor. (`torch._dynamo.utils.same` compares
-root mean squares in the same way.) The floor is a small part of the norm that a tensor of that size has on average
-among its kind. So noise in a gradient that should be zero does not count as an error. Where it is zero at fp64, but for
-rounding, the floor is higher.
+root mean squares in the same way.) The floor is a small part of the average norm of tensors of that size and kind. So
+noise in a gradient that should be zero does not count as an error. Where a gradient is zero at fp64 but for rounding,
+the floor is higher.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from torchzoo.measure.check.matching import Detections, unmatched_share
 from torchzoo.measure.check.norms import distance, finite_norm, l2_norm
 from torchzoo.measure.check.results import Results
 
-#: A norm counts as at least this part of what is usual for a tensor of that size.
+#: A norm counts as at least this part of the usual norm of a tensor of that size.
 _FLOORS = dict.fromkeys((ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.OPTIMIZER, ResultKind.BUFFERS), 1e-3)
 _DEFAULT_FLOOR = 1e-6
 
-#: A gradient is zero if its norm is less than this part of what is usual: that is rounding at fp64. It sums terms that
-#: cancel. What their rounding leaves is small beside other gradients, but can be ten times as large by other kernels.
-#: (The bias of a convolution before a batch normalization, pytorch_unet with fp16 on an H200: 5e-6 of the usual norm in
+#: A gradient is zero if its norm is less than this part of the usual norm, which is rounding at fp64: a sum of terms
+#: that cancel. The rounding that remains is small relative to other gradients, but can be ten times as large with other
+#: kernels. (The bias of a convolution before a batch normalization, pytorch_unet with fp16: 5e-6 of the usual norm in
 #: eager, 5e-5 with inductor.)
 _ZERO = 1e-9
 _FLOORS_OF_ZEROS = dict.fromkeys((ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.OPTIMIZER), 1e-2)
@@ -35,9 +35,9 @@ _HOST = torch.device("cpu")
 
 
 class Reference:
-    """The results that others are compared with, and the scale of each tensor. Errors are in units of that scale.
+    """The results with which others are compared, and the scale of each tensor. Errors are in units of that scale.
 
-    They are the results at fp64, or, where there are none, those of eager. `device` computes the norms.
+    The results are those at fp64, or, where there are none, those of eager. `device` computes the norms.
     """
 
     def __init__(self, results: Results, device: torch.device = _HOST) -> None:
@@ -49,10 +49,10 @@ class Reference:
         self._scales = {kind: self._scales_of(kind, values) for kind, values in results.values.items()}
 
     def errors(self, kind: ResultKind, found: Results, expected: Results | None = None) -> dict[str, float]:
-        """The distance of each result of one kind from the expected one (by default from the reference's own).
+        """Return the distance of each result of a kind from the expected one, by default that of the reference.
 
-        It is in units of the reference's norm. It is infinite where a result is missing, has another shape, or is not
-        finite in another way than the expected one.
+        The unit is the norm in the reference. The distance is infinite if a result is missing, has another shape, or is
+        not finite in other places than the expected one.
         """
         names = list(self.results.values[kind])
         ours = _by_name(found.values.get(kind, {}), names)
@@ -60,7 +60,7 @@ class Reference:
         return {name: self._error(kind, name, ours.get(name), theirs.get(name)) for name in names}
 
     def dtypes_unlike(self, found: Results) -> dict[str, tuple[torch.dtype, torch.dtype]]:
-        """By name, the dtype of a result that is another than the reference's own, and that one."""
+        """Return, by name, the dtypes of results whose dtype differs from the reference, and the reference's dtypes."""
         unlike = {}
         for kind, expected in self.results.values.items():
             ours = _by_name(found.values.get(kind, {}), list(expected))
@@ -71,7 +71,7 @@ class Reference:
         return unlike
 
     def resolution(self, kind: ResultKind, found: Results) -> dict[str, float]:
-        """The part of an update's error that the dtype of the stored parameter causes, in the same units."""
+        """Return the part of an update's error that the dtype of the stored parameter causes, in the same units."""
         if kind is not ResultKind.PARAMETERS:
             return {}
         return {
@@ -110,7 +110,7 @@ class Reference:
         }
         sizes = {name: values[name].numel() for name in norms}  # type: ignore[union-attr]
         usual = math.sqrt(sum(norm**2 for norm in norms.values()) / max(1, sum(sizes.values())))
-        if kind is ResultKind.BUFFERS and norms:  # one may be a mask of -1e38, beside which others are nothing
+        if kind is ResultKind.BUFFERS and norms:  # a mask of -1e38 would make the floors of all others too high
             usual = median(norm / math.sqrt(max(1, sizes[name])) for name, norm in norms.items())
         usual_norms = {name: usual * math.sqrt(size) for name, size in sizes.items()}
         return {name: max(norm, _floor(kind, norm, usual_norms[name])) for name, norm in norms.items()}
@@ -120,7 +120,7 @@ class Reference:
         return unit * finite_norm(values, weights, self._device)
 
     def _weighting(self, kind: ResultKind, name: str) -> tuple[Tensor | None, float]:
-        """What each element is multiplied by in a norm, and a factor of the whole norm.
+        """Return the weights of the elements in a norm, and a factor of the whole norm.
 
         In an update, each element is weighted by the magnitude of its gradient. Adam's first steps depend on the sign
         of the gradient alone, so noise in a gradient near zero reverses an update. With these weights, the relative
@@ -138,14 +138,14 @@ class Reference:
         return self._update_weight_scale * self._update_weight_norms[name] / math.sqrt(weights.numel())
 
     def _scale_to_mean_one(self) -> float:
-        """The factor that makes the root mean square of all update weights one, as that of tensors without weights."""
+        """Return the factor with which the root mean square of all update weights is one, as without weights."""
         norm = math.hypot(*self._update_weight_norms.values())
         count = sum(weights.numel() for weights in self._update_weights.values())
         return math.sqrt(count) / norm if norm > 0 and math.isfinite(norm) else 1.0
 
 
 def _alike(kind: ResultKind, values: Mapping[str, Tensor | Detections]) -> Iterable[Mapping[str, Tensor | Detections]]:
-    """Results of one kind that are of one size usually: of optimizers, those of one key, such as `exp_avg`."""
+    """Return the results of a kind in groups of similar magnitude: for optimizers by key, such as `exp_avg`."""
     if kind is not ResultKind.OPTIMIZER:
         return (values,)
     by_key: dict[str, dict[str, Tensor | Detections]] = {}
@@ -162,7 +162,7 @@ def _floor(kind: ResultKind, norm: float, usual_norm: float) -> float:
 
 
 def _by_name(values: Mapping[str, Any], names: list[str]) -> Mapping[str, Any]:
-    """Values by the reference's names. A backend may use other names: as many values are then taken in their order."""
+    """Return values by the reference's names. If a backend has other names, as many values are taken in their order."""
     if values.keys() != set(names) and len(values) == len(names):
         return dict(zip(names, values.values(), strict=True))
     return values

@@ -1,7 +1,7 @@
-"""What a step leaves behind, copied to the host: outputs and caches, or loss, gradients and updates.
+"""Collect the results of a step on the host: outputs and caches, or loss, gradients and updates.
 
-Complex tensors are kept as real ones, with real and imaginary part as the last dimension; sparse ones in COO format;
-nested ones as their numbers and their lengths.
+Complex tensors are kept as real tensors, with real and imaginary part as the last dimension, sparse tensors in COO
+format, and nested tensors as their numbers and their lengths.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from torchzoo.measure.check.quantized import derived_buffers
 from torchzoo.model import Model
 from torchzoo.model.tensors import as_real, is_inexact, kind_of, opened, parts_of, same, stored_bytes, tensors_in
 
-#: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
+#: A larger tensor is kept sparse if fewer than one element in sixteen is not zero, as in gradients of embeddings.
 _LARGE = 2**20
 
 
 class CanNotCompare(Exception):
-    """A step returned something that the check does not know how to compare."""
+    """The results of a step can't be compared; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What one step left behind, on the host, by kind and name.
+    """The results of one step on the host, by kind and name.
 
     `update_weights` are the weights of a parameter's elements when an error of its update is measured: the magnitudes
-    of the gradients that the optimizers were given. `resolution` is how fine a parameter's update can be: the norm of
-    the parameter times the relative distance between two numbers of its dtype.
+    of the gradients that the optimizers were given. `resolution` is the least change of a parameter: the norm of the
+    parameter times the relative distance between two numbers of its dtype.
     """
 
     values: dict[ResultKind, dict[str, Tensor | Detections]]
@@ -46,7 +46,7 @@ class Results:
     resolution: dict[str, float] = field(default_factory=dict)
 
 
-#: What each of some steps in a row left behind.
+#: The results of consecutive steps.
 Run = tuple[Results, ...]
 
 
@@ -55,12 +55,12 @@ class HoldsCache(Protocol):
     """A module with a cache that steps write, whose tensors are no buffers."""
 
     def cache_tensors(self) -> dict[str, Tensor]:
-        """All tensors of the cache, by name."""
+        """Return all tensors of the cache, by name."""
         ...
 
 
 def named_parameters(model: Model) -> Iterator[tuple[str, nn.Parameter]]:
-    """All floating and complex parameters of all networks by `network.parameter` name; a shared one once."""
+    """Yield all floating and complex parameters of all networks by `network.parameter` name, shared ones once."""
     seen: set[int] = set()
     for network_name, network in model.networks().items():
         for name, parameter in network.named_parameters():
@@ -70,7 +70,7 @@ def named_parameters(model: Model) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def collect_outputs(outputs: Any, *, rows: bool) -> dict[ResultKind, dict[str, Tensor | Detections]]:
-    """The leaves of an evaluation's outputs, sorted by kind. With `rows`, tensors (..., N, 6) are detections.
+    """Return the leaves of an evaluation's outputs by kind. With `rows`, tensors (..., N, 6) are detections.
 
     Raises:
         CanNotCompare: a leaf is neither a tensor nor a number.
@@ -91,7 +91,7 @@ def collect_outputs(outputs: Any, *, rows: bool) -> dict[ResultKind, dict[str, T
 
 
 def _as_tensors(leaf: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    """The real tensors that stand for one output, by name: of a nested one its numbers, and its offsets or lengths."""
+    """Yield the real tensors of an output by name: for a nested tensor its numbers, and its offsets or lengths."""
     if isinstance(leaf, bool | int | float | complex):
         leaf = torch.tensor(leaf)
     if not isinstance(leaf, Tensor):
@@ -109,7 +109,7 @@ def _as_tensors(leaf: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def state_of(model: Model) -> Iterator[tuple[str, Tensor]]:
-    """Buffers, and the tensors of caches that are no buffers, by `network.name`; complex ones as real ones."""
+    """Yield buffers, and the tensors of caches that are no buffers, by `network.name`; complex tensors as real ones."""
     for network_name, network in model.networks().items():
         derived = derived_buffers(network)
         for name, buffer in network.named_buffers():
@@ -122,19 +122,19 @@ def state_of(model: Model) -> Iterator[tuple[str, Tensor]]:
 
 
 def state_before(model: Model) -> dict[str, Tensor]:
-    """All that is floating of `state_of`, kept on the host while the model steps."""
+    """Return the floating tensors of `state_of`, copied to the host before the model steps."""
     return {name: tensor.to("cpu", copy=True) for name, tensor in state_of(model) if tensor.is_floating_point()}
 
 
 def collect_evaluation(
     model: Model, outputs: Any, before: dict[str, Tensor] | None, *, rows: bool
 ) -> dict[ResultKind, dict[str, Tensor | Detections]]:
-    """What a step that does not train leaves behind: its outputs, and what it changed in buffers and caches.
+    """Return the results of a step that does not train: its outputs, and its changes of buffers and caches.
 
     Args:
         model: after the step.
-        outputs: what the step returned.
-        before: what `state_before` gave. None: only outputs are compared.
+        outputs: the return value of the step.
+        before: the result of `state_before`. None: only outputs are compared.
         rows: tensors (..., N, 6) are detections.
 
     Raises:
@@ -164,13 +164,13 @@ class Before(NamedTuple):
 
 
 def parameters_before(model: Model) -> dict[str, Before]:
-    """All parameters by name, kept on the host while the model steps."""
+    """Return all parameters by name, copied to the host before the model steps."""
     found = ((name, as_real(parameter.detach())) for name, parameter in named_parameters(model))
     return {name: Before(values.to("cpu", copy=True), l2_norm(values)) for name, values in found}
 
 
 def collect_loss(loss: Tensor) -> Results:
-    """What a training step returns."""
+    """Return the loss of a training step as results."""
     return Results(values={ResultKind.LOSS: {"loss": loss.detach().to("cpu", copy=True)}})
 
 
@@ -182,15 +182,15 @@ def collect_training(
     widest: torch.dtype = torch.float64,
     optimizer_states: Iterable[Mapping[Tensor, Mapping[str, Any]]] = (),
 ) -> Results:
-    """What training steps leave behind.
+    """Return the results of training steps.
 
     Args:
         model: after the step.
-        loss: what the last step returned.
-        before: what `parameters_before` gave; each is removed once its update is known. None: no updates.
+        loss: the return value of the last step.
+        before: the result of `parameters_before`; each is removed once its update is known. None: no updates.
         gradient_magnitudes: of the gradients that the optimizers were given, by the parameter's id.
-        widest: gradients and updates are kept in this dtype where theirs is wider.
-        optimizer_states: what optimizers keep of each parameter, if that is compared.
+        widest: gradients and updates in wider dtypes are kept in this dtype.
+        optimizer_states: the state of each parameter in the optimizers, if it is compared.
     """
     values: dict[ResultKind, dict[str, Any]] = dict(collect_loss(loss).values)
     gradients: dict[str, Tensor] = {}
@@ -220,7 +220,7 @@ def collect_training(
 
 
 def sharing_equal(results: Results, earlier: Results) -> Results:
-    """The results, whose tensors that equal those of an earlier step are the same objects: they take no memory."""
+    """Return the results with tensors that equal those of an earlier step replaced by these, to save memory."""
     values = {}
     for kind, named in results.values.items():
         others = earlier.values.get(kind, {})
@@ -229,7 +229,7 @@ def sharing_equal(results: Results, earlier: Results) -> Results:
 
 
 def run_bytes(run: Run) -> int:
-    """What the results of a run take of the host's memory; a tensor that several steps have once."""
+    """Return the bytes of a run's results in the host's memory; a tensor that several steps share counts once."""
     tensors = {id(one): one for results in run for one in tensors_in(list(results.values.values()))}
     return sum(map(stored_bytes, tensors.values()))
 
@@ -240,9 +240,9 @@ def _are_equal(value: Any, other: Any) -> bool:
 
 @contextlib.contextmanager
 def gradients_given_to_optimizers(widest: torch.dtype) -> Iterator[dict[int, Tensor]]:
-    """By the parameter's id, the sum of the magnitudes of all gradients that optimizers step by, on the host.
+    """Collect the sums of the magnitudes of all gradients that optimizers step by, on the host, by the parameter's id.
 
-    They are kept in a dtype that is no wider than `widest`.
+    The dtype of the sums is no wider than `widest`.
     """
     found: dict[int, Tensor] = {}
 
@@ -264,7 +264,7 @@ def gradients_given_to_optimizers(widest: torch.dtype) -> Iterator[dict[int, Ten
 def _of_optimizers(
     states: Iterable[Mapping[Tensor, Mapping[str, Any]]], names: Mapping[int, str]
 ) -> Iterator[tuple[ResultKind, str, Tensor]]:
-    """The tensors that optimizers keep, by `parameter.key`. Counters are whole numbers, whatever their dtype."""
+    """Yield the tensors of optimizers by `parameter.key`. Counters count as integers, whatever their dtype."""
     for state in states:
         for parameter, kept in state.items():
             for key, value in kept.items():
@@ -275,14 +275,14 @@ def _of_optimizers(
 
 
 def narrowed(tensor: Tensor, widest: torch.dtype) -> Tensor:
-    """The tensor, in a dtype that is no wider than this one."""
+    """Return the tensor in a dtype that is no wider than this dtype."""
     return tensor.to(widest) if tensor.dtype.itemsize > widest.itemsize else tensor
 
 
 def on_host(tensor: Tensor, *, is_new: bool = False) -> Tensor:
-    """A copy on the host. It is sparse where that saves memory, and then by rows, like the gradients of embeddings.
+    """Return a copy on the host, in sparse format by rows, as for gradients of embeddings, where that saves memory.
 
-    With `is_new`, nobody else has the tensor: one that is on the host needs no copy.
+    With `is_new`, nobody else has the tensor: if it is on the host, no copy is made.
     """
     tensor = tensor.detach()
     if tensor.is_sparse:

@@ -1,16 +1,15 @@
-"""What rounding may do to results: eager with other weights, a backward pass that reads other activations, or other
-numbers to decide by.
+"""Imitate rounding in eager by other weights, by other activations for the backward pass, or by moved decisions.
 
-The weights are changed by one unit in the last place. Then everything that depends on them is off by rounding, but the
-backward pass still reads what the forward pass has computed.
+Weights change by one unit in the last place. Then everything that depends on them is off by rounding, but the backward
+pass still reads what the forward pass has computed.
 
-In compiled code it may read something else. A kernel keeps a result in fp32, takes its mean from there, and stores it
-in float16 for the backward pass. What is stored, less this mean, does not sum to zero. In eager it does, since there
-both are of the rounded numbers. The gradient of a bias before a normalization is such a sum. It is zero but for
-rounding, and compiled code may leave a hundred times as much of it as eager.
+In compiled code the backward pass may read something else. A kernel keeps a result in fp32, takes its mean from there,
+and stores the result in float16 for the backward pass. The stored numbers, less this mean, do not sum to zero. In eager
+they do, since there both are of the rounded numbers. The gradient of a bias before a normalization is such a sum, zero
+but for rounding, and compiled code may leave a hundred times as much of it as eager.
 
-A whole number that follows from a floating one (a mask, a token, an index) is another where the floating one lies so
-near an edge that an error which is allowed puts it on the other side. How many do is seen by moving all of them.
+An integer that follows from a floating number (a mask, a token, an index) changes if that number lies so near an edge
+that an allowed error puts it on the other side. Moving all these numbers shows how many integers change.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from torchzoo.model import Model
 from torchzoo.model.dispatch import OperatorMode
 from torchzoo.model.tensors import is_inexact, stored_numbers, tensors_in
 
-#: Changes of so many numbers are drawn, and larger tensors take them again: a prime, so that rows get others.
+#: So many changes are drawn, and larger tensors repeat them: a prime, so that rows get different changes.
 _DRAWN = 1_000_003
 
 _COARSE = (torch.float16, torch.bfloat16)
@@ -50,13 +49,13 @@ def perturb_weights(model: Model, epsilon: float, seed: int) -> None:
 def perturbed_activations(epsilon: float, seed: int) -> Iterator[None]:
     """Let the backward pass read each activation in float16 or bfloat16 changed by `epsilon`, as weights are.
 
-    The forward pass computes with what it has, and parameters stay. The changes are NumPy's, drawn before the step: a
-    random operator of PyTorch in the step would be taken for the model's own and replayed. The step raises a
+    The forward pass uses the unchanged numbers, and parameters do not change. NumPy draws the changes before the step:
+    a random operator of PyTorch in the step would be taken for the model's own and replayed. The step raises a
     RuntimeError where it uses `torch.func`, which allows no such change.
     """
     signs = torch.from_numpy(np.random.default_rng(seed).integers(-1, 2, _DRAWN, dtype=np.int8))
     by_device: dict[torch.device, Tensor] = {}
-    read = 0  # so many times until now: each reading begins at another one of the signs
+    read = 0  # the number of readings; each begins at another sign
 
     def keep(tensor: Tensor) -> tuple[Tensor, bool]:
         is_parameter = tensor.is_leaf and tensor.requires_grad
@@ -82,7 +81,7 @@ def perturbed_activations(epsilon: float, seed: int) -> Iterator[None]:
 
 
 #: Operators that decide by floating numbers: comparisons, choices of the largest, an order, and rounding to integers.
-#: Equality is none of them: what is equal by design stays so.
+#: Equality is left out: numbers that are equal by design stay equal.
 DECISIONS = frozenset(
     f"aten::{name}"
     for name in (
@@ -90,15 +89,15 @@ DECISIONS = frozenset(
         *("bucketize", "round", "floor", "ceil", "trunc", "sign", "heaviside", "median", "mode"),
     )
 )
-#: These decide where they return the place of what they choose, or whole numbers.
+#: Operators that decide if they return integers, such as the place of their choice.
 _DECIDE_BY_RESULT = frozenset(("aten::max", "aten::min", "aten::_to_copy"))
 
 
 class MovedDecisions(OperatorMode):
-    """Moves the numbers that a step decides by, each by `tolerance` times their root mean square, up or down.
+    """Move the numbers by which a step decides, each by `tolerance` times their root mean square, up or down.
 
-    `sign` is 1 or -1: what moves up with one moves down with the other. So a number that an error of this size can put
-    on the other side of an edge is there with one of them. Whole numbers stay: rounding does not change them.
+    `sign` is 1 or -1: numbers that move up with the one move down with the other. So a number that an error of this
+    size can put on the other side of an edge is there with one of them. Integers stay: rounding does not change them.
     """
 
     def __init__(self, tolerance: float, sign: int) -> None:

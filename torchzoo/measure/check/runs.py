@@ -1,25 +1,25 @@
 """Runs of a case's steps from the same start: in eager, at fp64, by the backend.
 
-A run is `STEPS` steps in a row: code that keeps something from one call to the next, or that is recorded in the first
-calls and replayed later, is wrong from the second step on. Of each step the loss or the outputs are compared. Of the
-first one, all that it leaves behind is. Of the last one, the gradients, buffers and caches are, and what optimizers did
-where the backend makes the updates.
+A run is `STEPS` consecutive steps: code that keeps something from one call to the next, or that is recorded in the
+first calls and replayed later, is wrong from the second step on. The loss or the outputs of each step are compared, all
+results of the first step, and of the last step the gradients, buffers and caches, and the state of optimizers if the
+backend makes the updates.
 
-The candidate runs the very code that was timed where it can: the measured model is put back to its state before the
+The candidate runs the very code that was timed if possible: the measured model is restored to its state before the
 first step (`torchzoo.measure.start_state`), and takes its steps in eager and by the candidate (`timed_runs`). Its eager
 results must be those of a new model. All other runs are on models that are built anew from the case's seed.
 
-What is checked differs from what is timed in four ways: where dropout draws random numbers, nothing is dropped out
-(`randomness.without_dropout`), the generators are seeded before each step, compiled code draws the random numbers that
-eager draws (`randomness.compiled_draws_as_eager`), and the run at fp64 is given those numbers, too. The kernels are the
-ones that are timed: deterministic algorithms are not asked for.
+The code is checked under other conditions than it is timed in four ways: where dropout draws random numbers, dropout is
+off (`randomness.without_dropout`), the generators are seeded before each step, compiled code draws the random numbers
+that eager draws (`randomness.compiled_draws_as_eager`), and the run at fp64 gets those numbers, too. The kernels are
+those of the timing: deterministic algorithms are not requested.
 
-Where the measured model can't be put back, or where the case is judged otherwise (`check`), a new model runs the code
-that Dynamo holds: Dynamo keeps compiled code by the Python code that it came from, and a new model of the same class
-passes its guards. Dynamo is told to fail rather than to compile. If it fails, the candidate is compiled anew, and the
-check says so. What was compiled at TF32 can be run at fp32, too: libraries read the flag when they are called. Then
-Dynamo is told to skip its guards, since one of them may ask for that flag. The guard on the precision of matrix
-products is never skipped, so what was compiled at `--precision tf32` is compiled anew.
+If the measured model can't be restored, or the case is judged again (`check_case`), a new model runs the code that
+Dynamo holds: Dynamo keeps compiled code by the Python code that it came from, and a new model of the same class passes
+its guards. Dynamo is told to fail rather than to compile. If it fails, the candidate is compiled anew, and the check
+says so. Code that was compiled at TF32 can also run at fp32: libraries read the flag when they are called. Then Dynamo
+is told to skip its guards, since one of them may ask for that flag. The guard on the precision of matrix products is
+never skipped, so code that was compiled at `--precision tf32` is compiled anew.
 
 Where a network amplifies rounding, its weights are changed, too (`milder`).
 """
@@ -91,10 +91,10 @@ from torch.utils.checkpoint import checkpoint
 from torchzoo.model.dispatch import OperatorMode
 from torchzoo.model.tensors import as_real, stored_bytes
 
-# What TF32 may do to results: eager with the operands of every product rounded to it.
+# The effects of TF32 on results: eager with the operands of every product rounded to TF32.
 #
-# Which products use TF32 is the library's choice: cuBLAS does not use it for each shape, and a compiler may pad a shape
-# so that it does. So the error of eager's own step does not say how large the error of a right result can be. In the
+# The library chooses which products use TF32: cuBLAS does not for each shape, and a compiler may pad a shape so that
+# cuBLAS does. So the error of eager's own step does not say how large the error of a right result can be. In the
 # gradient of a bias that is the sum of terms which cancel, it can be twenty times as large.
 
 #: Bits of fp32's mantissa that TF32 does not have.
@@ -102,7 +102,7 @@ _DROPPED_BITS = 13
 
 _aten = torch.ops.aten
 
-#: Operators that multiply matrices, by the places of their operands. What is added (a bias) is not rounded.
+#: Operators that multiply matrices, by the places of their operands. Addends (a bias) are not rounded.
 _PRODUCTS = {
     _aten.mm.default: (0, 1),
     _aten.bmm.default: (0, 1),
@@ -114,9 +114,9 @@ _PRODUCTS = {
 
 
 def rounded_to_tf32(values: Tensor) -> Tensor:
-    """Fp32 numbers, or complex ones of two, with ten bits of mantissa, rounded to the nearest.
+    """Round fp32 numbers, or complex numbers of two, to ten bits of mantissa, to the nearest.
 
-    Infinities and NaN stay, and so do other dtypes and sparse tensors, whose products never use TF32.
+    Infinities and NaN do not change, nor do other dtypes and sparse tensors, whose products never use TF32.
     """
     if values.dtype is torch.complex64 and values.layout is torch.strided:
         return torch.view_as_complex(rounded_to_tf32(as_real(values)))
@@ -128,7 +128,7 @@ def rounded_to_tf32(values: Tensor) -> Tensor:
 
 
 class RoundedProducts(OperatorMode):
-    """Rounds the operands of all products to TF32, those of the backward pass included."""
+    """Round the operands of all products to TF32, also in the backward pass."""
 
     def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func not in _PRODUCTS:
@@ -138,13 +138,13 @@ class RoundedProducts(OperatorMode):
         rounded = [rounded_to_tf32(value) if place in places else value for place, value in enumerate(args)]
         results = func(*rounded, **kwargs)
         if func is _aten.convolution_backward.default and results[2] is not None:
-            return (*results[:2], args[0].sum([0, *range(2, args[0].ndim)]))  # the bias's is a sum, and no product
+            return (*results[:2], args[0].sum([0, *range(2, args[0].ndim)]))  # the bias's gradient is a sum, no product
         return results
 
 
-# Activations in the host's memory: a way to run a step at fp64 that the device has too little memory for.
+# Activations in the host's memory, for a step at fp64 that needs more memory than the device has.
 
-#: Smaller tensors stay on the device: moving them costs more time than they take memory.
+#: Smaller tensors stay on the device: the time to move them outweighs the memory that they take.
 SMALLEST_BYTES = 2**20
 
 #: So much of the host's memory stays free for everything else.
@@ -153,11 +153,11 @@ LEFT_FREE_BYTES = 16 * 2**30
 
 @contextlib.contextmanager
 def activations_on_host() -> Iterator[None]:
-    """Let autograd keep in the host's memory what the backward pass reads. Numbers do not change.
+    """Let autograd keep in the host's memory what the backward pass reads. The results do not change.
 
-    `torch.autograd.graph.save_on_cpu` does so with every tensor, parameters too, until the host's memory is full: then
-    the kernel ends the process. This leaves some memory free. The step raises MemoryError where the host has too little
-    of it, and RuntimeError where it uses `torch.func`.
+    `torch.autograd.graph.save_on_cpu` does so with every tensor, also parameters, until the host's memory is full: then
+    the kernel ends the process. This function leaves some memory free. The step raises MemoryError if the host has too
+    little memory, and RuntimeError if the step uses `torch.func`.
     """
 
     def keep(tensor: Tensor) -> tuple[torch.device, Tensor]:
@@ -176,23 +176,23 @@ def activations_on_host() -> Iterator[None]:
         yield
 
 
-# Attention in pieces: the reference at fp64 then needs no memory for all scores at once.
+# Attention in pieces, so that the reference at fp64 needs no memory for all scores at once.
 
-#: The scores of a piece take so much memory at most, if they are of more than one query.
+#: The most memory for the scores of a piece of more than one query.
 PIECE_BYTES = 2**30
 
 
 @contextlib.contextmanager
 def attention_in_pieces(piece_bytes: int | None = None) -> Iterator[None]:
-    """Let `scaled_dot_product_attention` compute large scores piece by piece, those of some queries at a time.
+    """Let `scaled_dot_product_attention` compute large scores piece by piece, for some queries at a time.
 
-    At fp64 PyTorch has no fused kernel. It writes the scores of all queries and keys, and keeps them for the backward
-    pass. What a query gets depends on its own scores alone. So pieces give the same numbers, but for the order in which
-    the gradients of keys and values are summed. The backward pass computes each piece once more. With dropout, nothing
-    is changed.
+    At fp64 PyTorch has no fused kernel, and writes the scores of all queries and keys, and keeps them for the backward
+    pass. The result of a query depends on its own scores alone. So pieces give the same numbers, but for the order in
+    which the gradients of keys and values are summed. The backward pass computes each piece again. With dropout,
+    nothing is changed.
 
     Args:
-        piece_bytes: of the scores of a piece, at most; by default PIECE_BYTES.
+        piece_bytes: the most bytes for the scores of a piece; by default PIECE_BYTES.
     """
     most = PIECE_BYTES if piece_bytes is None else piece_bytes
     own: Callable[..., Tensor] = F.scaled_dot_product_attention
@@ -236,7 +236,7 @@ def _piece(
     is_causal: bool,
     **options: Any,
 ) -> Tensor:
-    """What these queries get. A causal mask begins at the upper left corner, as PyTorch's does."""
+    """Return the results of these queries. A causal mask begins at the upper left corner, as PyTorch's does."""
     piece = query[..., rows, :]
     if is_causal:
         places = torch.arange(rows.start, rows.start + piece.shape[-2], device=query.device)
@@ -246,10 +246,10 @@ def _piece(
     return own(piece, key, value, mask, **options)
 
 
-#: What Dynamo's exception says where code that it holds does not fit a call.
+#: The message of Dynamo's exception if no code that it holds fits a call.
 _RECOMPILES = "Detected recompile"
 
-#: Steps of a run, as many as CUDA graphs need that are recorded anew: a warm-up, the recording, a replay.
+#: Steps of a run, as many as new CUDA graphs need: a warm-up, the recording, a replay.
 STEPS = 3
 
 _Step = Callable[[], Any]
@@ -257,16 +257,16 @@ _Step = Callable[[], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRuns:
-    """What the measured model computes from its start: in eager, and by the code that was timed."""
+    """The results of the measured model from its start: in eager, and by the code that was timed."""
 
     eager: Run = ()
     candidate: Run = ()
     loss_scale: float = 1.0
-    why_not: str = ""  # why there are none
+    why_not: str = ""  # the reason if there are none
 
 
 def timed_runs(own: CaseRank) -> TimedRuns:
-    """Put the measured model back to its start, and take the steps that are compared."""
+    """Restore the start of the measured model, and take the steps that are compared."""
     if not isinstance(own.start, StartState):
         return TimedRuns(why_not=str(own.start))
     runs = Runs(
@@ -286,7 +286,7 @@ def timed_runs(own: CaseRank) -> TimedRuns:
 
 @dataclass(kw_only=True)
 class Runs:
-    """Makes runs of one case, one at a time, and takes their results to the host."""
+    """Make runs of one case, one at a time, and copy their results to the host."""
 
     case: Case
     spec: ModelSpec
@@ -296,22 +296,22 @@ class Runs:
     has_raisable_biases: bool = False  # known after the first run
     amplifies_rounding: bool = False  # so much that many gradients are useless; known after results were judged
     draws_random: bool = False  # whether eager's step does; known after the first run
-    timed: TimedRuns | None = None  # of the code that was timed
-    was_timed: bool = False  # the case's code has been compiled in this process, and timed
-    compiled_anew: str = ""  # why the candidate's code was; known after its run
-    was_checked: bool = False  # Dynamo holds the code that the candidate's run in here ran
-    skips_guards: bool = False  # the code that Dynamo holds runs whatever the flags are that it was compiled for
+    timed: TimedRuns | None = None  # results of the code that was timed
+    was_timed: bool = False  # whether the case's code has been compiled in this process, and timed
+    compiled_anew: str = ""  # why the candidate was compiled again; known after its run
+    was_checked: bool = False  # whether Dynamo holds the code of an earlier run of the candidate here
+    skips_guards: bool = False  # whether code that Dynamo holds runs whatever the flags it was compiled for
     drops_out: bool = True  # whether the model may drop out; not in training, nor where evaluation draws random numbers
-    loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
+    loss_scale: float = 2.0**16  # the default of a GradScaler; reduced until eager's gradients are finite
     scales_loss: bool = False  # whether there is a GradScaler; known after the first run
-    compares_last: bool = True  # all that the last step leaves behind, and not its loss alone
+    compares_last: bool = True  # whether all results of the last step are compared, and not its loss alone
 
     def __post_init__(self) -> None:
         self.drops_out &= self.case.mode is not Mode.TRAIN
 
     @property
     def arithmetic(self) -> Precision:
-        """The coarsest precision that the case computes in."""
+        """The coarsest precision in which the case computes."""
         return coarsest_precision(self.case.precision, self.spec.native_dtype, self.device)
 
     @property
@@ -321,40 +321,40 @@ class Runs:
 
     @property
     def widest(self) -> torch.dtype:
-        """What the largest results are kept in: a reference for coarse precisions needs no fp64 once it is computed."""
+        """The dtype of the largest results: a reference for coarse precisions needs no fp64 once it is computed."""
         return torch.float32 if self.is_coarse else torch.float64
 
     @property
     def can_reuse_code(self) -> bool:
-        """Whether a new model can run code that Dynamo holds. It can't if its graphs hold addresses."""
+        """Whether a new model can run code that Dynamo holds, which is not so if its graphs hold addresses."""
         is_of_dynamo = backends.info(self.case.backend.name).uses_dynamo
         has_code = self.was_timed or self.was_checked
         return has_code and is_of_dynamo and not changes_after_first_step(self.case.backend)
 
     @property
     def compares_state(self) -> bool:
-        """Whether buffers and caches are compared beside outputs: not where the reference is another network."""
+        """Whether buffers and caches are compared, too: not where the reference is another network."""
         return self.case.mode is not Mode.TRAIN and self.model_class.reference() is self.model_class
 
     @property
     def has_native(self) -> bool:
-        """Whether eager at the model's own precision says how far off the case may be.
+        """Whether the error of eager at the model's own precision is a measure for the case's error.
 
-        Not for quantized precisions: it is as far off their reference as quantization changes the results.
+        Not for quantized precisions: that error includes the effect of quantization, which their reference shares.
         """
         return self.is_cast and not self.case.precision.is_quantized
 
     @property
     def is_cast(self) -> bool:
-        """Whether the case's precision is another than the model's own."""
+        """Whether the case's precision differs from the model's own."""
         native = Precision(self.spec.native_dtype)
         return self.case.precision not in (Precision.DEFAULT, native)
 
     def of_measured(self, model: Model, variants: Mapping[str, Variant], start: StartState) -> TimedRuns:
-        """What the measured model computes from its start, by the code that was timed.
+        """Return the results of the measured model from its start, by the code that was timed.
 
         Raises:
-            CanNotRestore: it can't be put back, or it does otherwise than what is checked.
+            CanNotRestore: the model can't be restored, or works under other conditions than those of the check.
             CanNotCompare: the results are of a kind that can't be compared.
         """
         if backends.makes_updates(self.case):
@@ -386,7 +386,7 @@ class Runs:
         return self._take_steps(model, variant.step, self._before(model))
 
     def eager(self, random_draws: RecordRandomDraws) -> Run:
-        """Eager at the case's precision. `random_draws` keeps the random numbers of the steps."""
+        """Run eager at the case's precision. `random_draws` keeps the random numbers of the steps."""
         while True:
             random_draws.draws.clear()
             run = self._run(self.case.precision, contexts=[random_draws])
@@ -398,14 +398,14 @@ class Runs:
             self.loss_scale /= 4
 
     def _has_finite_gradients(self, run: Run) -> bool:
-        """Whether gradients that a GradScaler scales are finite, or can't be scaled by less."""
+        """Whether gradients that a GradScaler scales are finite, or the scale can't be reduced."""
         if not self.scales_loss or self.loss_scale <= 1:
             return True
         gradients = [tensor for results in run for tensor in results.values.get(ResultKind.GRADIENTS, {}).values()]
         return all(math.isfinite(l2_norm(one, self.device)) for one in gradients if isinstance(one, Tensor))
 
     def eager_inspected(self) -> tuple[Run, Inspection]:
-        """Eager once more at the case's precision, and what the step showed."""
+        """Run eager again at the case's precision, and inspect the first step."""
         seen: list[Inspection] = []
 
         def inspect(model: Model, step: _Step) -> Any:
@@ -417,15 +417,15 @@ class Runs:
         return run, seen[0]
 
     def native(self, random_draws: RecordRandomDraws) -> Run:
-        """Eager at the model's own precision, with the same random numbers."""
+        """Run eager at the model's own precision, with the same random numbers."""
         return self._run(Precision.DEFAULT, contexts=[ReplayRandomDraws(random_draws.draws)])
 
     def reference(
         self, precision: Precision, random_draws: RecordRandomDraws, *, activations_go_to_host: bool = False
     ) -> Run:
-        """Eager at fp64, tensors that the step makes included, with the same random numbers; or at fp32.
+        """Run eager at fp64 with the same random numbers, also for tensors that the step makes; or at fp32.
 
-        Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
+        For a quantized precision, the reference is that of `torchzoo.measure.check.quantized`.
         """
         with gradients_given_to_optimizers(self.widest) as magnitudes:
             contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
@@ -434,9 +434,9 @@ class Runs:
             return self._run(precision, contexts=contexts, gradient_magnitudes=magnitudes, is_reference=True)
 
     def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Run:
-        """Eager at the case's precision, with weights changed as by rounding and the same random numbers.
+        """Run eager at the case's precision, with weights changed as by rounding and the same random numbers.
 
-        Where it may use TF32, it does so in every product.
+        If products may use TF32, all of them do.
         """
         contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
         if self.arithmetic is Precision.TF32:
@@ -444,9 +444,9 @@ class Runs:
         return self._run(self.case.precision, contexts=contexts, perturbation_seed=seed)
 
     def moved_decisions(self, random_draws: RecordRandomDraws, sign: int) -> Run | None:
-        """Eager at the case's precision, with the numbers that it decides by moved by what an output may be off.
+        """Run eager at the case's precision, and move the numbers by which it decides by the tolerance of outputs.
 
-        None where the step allows no such change.
+        Return None where the step allows no such change.
         """
         moved = MovedDecisions(tolerance_of(ResultKind.OUTPUTS, self.arithmetic), sign)
         contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws), moved]
@@ -460,9 +460,9 @@ class Runs:
         return is_coarse and self.case.mode is Mode.TRAIN
 
     def perturbed_backward(self, random_draws: RecordRandomDraws, seed: int) -> Run | None:
-        """The same as eager, but the backward pass reads activations that were changed as by rounding.
+        """Run eager with a backward pass that reads activations which were changed as by rounding.
 
-        None where the step allows no such change.
+        Return None where the step allows no such change.
         """
         changed = perturbed_activations(PERTURBATIONS[self.arithmetic], seed)
         contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws), changed]
@@ -470,7 +470,7 @@ class Runs:
         return None if isinstance(run, RuntimeError) and "saved tensor hooks" in str(run) else _raised_or(run)
 
     def candidate(self, inspection: Inspection) -> Run:
-        """The case's backend on a new model, given the calls that the inspection saw.
+        """Run the case's backend on a new model, with the calls of the inspection.
 
         Raises:
             LabelNotReached: the backend is behind Dynamo and compiled nothing: eager would be compared with eager.
@@ -497,7 +497,7 @@ class Runs:
         return run
 
     def _change_for_check(self, model: Model) -> None:
-        """Take out what can't be checked: dropout, and biases that make the network amplify rounding."""
+        """Remove what can't be checked: dropout, and biases that make the network amplify rounding."""
         if not self.drops_out:
             without_dropout(model)
         self.has_raisable_biases = any(True for _ in raisable_biases(model))
@@ -505,7 +505,6 @@ class Runs:
             raise_biases(model)
 
     def _run(self, precision: Precision, **options: Any) -> Run:
-        """Run, then free the memory of the model, which nobody holds any more."""
         run = self._step_new_model(precision, **options)
         free_memory(self.device)
         return run
@@ -524,14 +523,14 @@ class Runs:
         """Build a model, let it step, and collect the results.
 
         Args:
-            precision: of the model.
-            contexts: are around the steps.
-            first_step: takes the first step in its own way, and returns what the step returns.
-            inspection: if given, the step is the candidate's, compiled for the calls that were seen.
+            precision: the precision of the model.
+            contexts: entered around the steps.
+            first_step: takes the first step in its own way, and returns the result of the step.
+            inspection: if given, the step is the candidate's, compiled for the recorded calls.
             perturbation_seed: if given, the weights are changed as by rounding.
             gradient_magnitudes: of the gradients given to the optimizers, by the parameter's id; filled by the caller
                 while the steps run.
-            is_reference: the results are what others are judged by.
+            is_reference: whether others are judged by the results.
         """
         case, device = self.case, self.device
         assert case.batch_size is not None
@@ -563,7 +562,7 @@ class Runs:
         return self._take_steps(model, step, before, contexts, first_step=first_step, magnitudes=gradient_magnitudes)
 
     def _before(self, model: Model) -> _Before:
-        """What steps may change and is compared."""
+        """Copy the compared tensors that steps may change to the host."""
         if model.mode is Mode.TRAIN:
             return _Before(parameters_before(model), None)
         return _Before({}, state_before(model) if self.compares_state else None)
@@ -598,7 +597,7 @@ class Runs:
     def _collect(
         self, index: int, model: Model, step: _Step, outputs: Any, before: _Before, magnitudes: dict[int, Tensor]
     ) -> Results:
-        """What the step of this index left behind: all of the first and the last one, and what another one returned."""
+        """Collect the results of a step: all of the first and the last step, the return value of any other."""
         is_first = index == 0
         is_whole = is_first or (index == STEPS - 1 and self.compares_last)
         if model.mode is not Mode.TRAIN:
@@ -614,7 +613,7 @@ class Runs:
 
 
 class _Before(NamedTuple):
-    """What steps may change and is compared, as it was before them, on the host."""
+    """Host copies, from before the steps, of compared tensors that steps may change."""
 
     parameters: dict[str, Before]  # in training
     state: dict[str, Tensor] | None  # in other modes: buffers and caches, if they are compared
@@ -633,7 +632,7 @@ def changes_after_first_step(backend: Backend) -> bool:
 
 @contextlib.contextmanager
 def flags_kept() -> Iterator[None]:
-    """Set PyTorch's flags that a precision changes back to what they were before."""
+    """Restore PyTorch's flags of precision afterwards."""
     matmul, tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         yield
@@ -643,9 +642,9 @@ def flags_kept() -> Iterator[None]:
 
 
 def _use_default_flags() -> None:
-    """Set them to PyTorch's own values; `apply_precision` then changes what its precision needs.
+    """Set the flags of precision to PyTorch's own values; `apply_precision` then changes what its precision needs.
 
-    What is so already is not set: Dynamo's guards tell a precision that was set from one that never was.
+    Values that are right already are not set: Dynamo's guards distinguish a precision that was set from the default.
     """
     if torch.get_float32_matmul_precision() != "highest":
         torch.set_float32_matmul_precision("highest")
@@ -653,7 +652,7 @@ def _use_default_flags() -> None:
 
 
 def _cast_attributes(model: Model) -> None:
-    """Cast floating and complex tensors that the model holds beside its networks and its batch to fp64."""
+    """Cast floating and complex tensors that the model holds outside of its networks and its batch to fp64."""
     for name, value in vars(model).items():
         if tensors_in(value):
             setattr(model, name, mapped(partial(cast, dtype=torch.float64), value))
@@ -661,7 +660,7 @@ def _cast_attributes(model: Model) -> None:
 
 @contextlib.contextmanager
 def _buffers_kept(model: Model) -> Iterator[None]:
-    """Set running statistics back to what they were before: tracing runs the network once more than a step does."""
+    """Restore running statistics afterwards: tracing runs the network once more than a step does."""
     buffers = [buffer for network in model.networks().values() for buffer in network.buffers()]
     before = [buffer.clone() for buffer in buffers]
     yield

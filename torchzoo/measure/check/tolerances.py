@@ -1,4 +1,4 @@
-"""How large an error may be: the limits of each precision."""
+"""The limits of errors, for each precision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchzoo.case import NativeDtype, Precision, ResultKind
 
 
 class Tolerances(NamedTuple):
-    """Errors that are allowed at a precision, however small eager's own error is."""
+    """The errors that are allowed at a precision, however small eager's own error is."""
 
     forward: float  # of losses, outputs and buffers, relative
     backward: float  # of gradients, and of what they add to parameters, relative
@@ -22,8 +22,8 @@ _BF16 = Tolerances(forward=5e-2, backward=1e-1, unequal=0.05, unmatched=0.2)
 
 #: By the coarsest arithmetic of a case. A model's metadata.yaml may have exceptions.
 #: With int8wo and int4wo the products are in bf16, and the reference has the same quantized weights. With fp8 the
-#: reference rounds operands in the same way. But what differs by bf16's rounding before a layer may be rounded to
-#: another neighbour in float8, which is 2^-3 away.
+#: reference rounds operands in the same way. But numbers that differ by bf16's rounding before a layer may be rounded
+#: to different neighbours in float8, which are 2^-3 apart.
 TOLERANCES = {
     Precision.FP64: Tolerances(forward=1e-9, backward=1e-7, unequal=0.0, unmatched=0.01),
     Precision.FP32: Tolerances(forward=1e-4, backward=1e-3, unequal=0.0, unmatched=0.03),
@@ -38,15 +38,15 @@ TOLERANCES = {
 #: An error may be this many times as large as eager's own.
 EAGER_ERROR_MULTIPLE = 3.0
 
-#: No error above this is accepted because eager's own is large. Where the limit would be higher, nothing is judged.
+#: No larger error is accepted because eager's own is large. Where the limit would be higher, nothing is judged.
 LARGEST_ALLOWED = 0.3
 
-#: A tensor that is off by more than this many times what rounding explains is wrong, also where rounding explains so
-#: much that nothing less can be judged.
+#: A tensor is wrong if its error is more than this many times what rounding explains, even where rounding explains so
+#: much that no smaller error can be judged.
 MOST_TIMES = 10.0
 
-#: The relative change of the weights that stands for rounding. Where sums are kept in fp32 (TF32, fp16, bf16) it is one
-#: unit in the last place. At fp32 and fp64 it is sixteen: sums of thousands of terms are rounded like the terms there.
+#: The relative change of weights that imitates rounding. Where sums are kept in fp32 (TF32, fp16, bf16) it is one unit
+#: in the last place. At fp32 and fp64 it is sixteen: sums of thousands of terms are rounded as the terms are.
 #: (Eager's batch normalisation on the CPU adds in fp64, inductor's in fp32. In resnet18 their statistics are off by
 #: 1e-7 and by 2e-6, so eager's own error does not say how large the error of a correct result can be.)
 PERTURBATIONS = {
@@ -55,7 +55,7 @@ PERTURBATIONS = {
     Precision.TF32: 2.0**-10,
     Precision.FP16: 2.0**-10,
     Precision.BF16: 2.0**-7,
-    Precision.INT8WO: 2.0**-7,  # of the weights that are not quantized
+    Precision.INT8WO: 2.0**-7,  # for the weights that are not quantized
     Precision.INT4WO: 2.0**-7,
     Precision.FP8: 2.0**-7,
 }
@@ -64,7 +64,7 @@ _FORWARD = (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.BUFFERS, ResultKind.
 
 
 def coarsest_precision(precision: Precision, native_dtype: NativeDtype, device: torch.device) -> Precision:
-    """The coarsest precision that a case computes in: `default` and `amp` are resolved."""
+    """Return the coarsest precision in which a case computes, with `default` and `amp` resolved."""
     by_dtype = {torch.float16: Precision.FP16, torch.bfloat16: Precision.BF16}
     if precision is Precision.AMP:
         return by_dtype[torch.get_autocast_dtype(device.type)]
@@ -77,7 +77,7 @@ def coarsest_precision(precision: Precision, native_dtype: NativeDtype, device: 
 
 
 def tolerance_of(kind: ResultKind, precision: Precision) -> float:
-    """The tolerance of one kind of result; `precision` is a key of TOLERANCES."""
+    """Return the tolerance of one kind of result; `precision` is a key of TOLERANCES."""
     tolerances = TOLERANCES[precision]
     if kind is ResultKind.INTEGERS:
         return tolerances.unequal

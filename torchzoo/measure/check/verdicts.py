@@ -1,14 +1,15 @@
-"""The verdict on the runs of a case: its backend's and precision's results against eager's, beside those at fp64.
+"""Judge the runs of a case: the results of its backend and precision against eager's and those at fp64.
 
-Where a model has none at fp64 (no memory for it, or operators without it), those at fp32 judge coarser precisions.
+If a model has no results at fp64 (too little memory, or operators without fp64), results at fp32 judge coarser
+precisions.
 
-In evaluation the outputs are compared, and what the step changed in buffers and caches. In training these are: the
-loss, the gradients that the step leaves in `.grad` (if any), what the step added to the parameters, the buffers, and,
-where the backend makes the updates, what optimizers keep. Each has the dtype that it has in eager.
+In evaluation the outputs are compared, and what the step changed in buffers and caches. In training these are compared:
+the loss, the gradients that the step leaves in `.grad` (if any), the changes of the parameters, the buffers, and, where
+the backend makes the updates, the state of optimizers. Each must have the dtype that it has in eager.
 
-Eager runs twice, since some kernels are not deterministic. What its two runs differ by counts as rounding: a gradient
-that is zero but for rounding is another each time. Where they differ in the loss or the outputs, or in most of the
-gradients by so much that these can't be judged, nothing is.
+Eager runs twice, since some kernels are not deterministic. Differences of its two runs count as rounding: a gradient
+that is zero but for rounding differs each time. If the runs differ in the loss or the outputs, or in most gradients by
+so much that these can't be judged, the case is not judged.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from torchzoo.measure.memory import free_memory, held_by_others
 from torchzoo.model.tensors import tensors_in
 from torchzoo.record import Check, CheckStatus, ResultComparison
 
-#: Host memory of the runs after eager's first, in units of what that one left: another one, the reference with the
-#: weights of its updates, and the parameters while a step runs. The reference is kept in fp64, or (coarse cases) fp32.
-#: The run of the code that was timed, which is made before, is one of them.
+#: Host memory of the runs after eager's first run, as multiples of the memory of its results: another run, the
+#: reference with the weights of its updates, and the parameters while a step runs. The reference is kept in fp64, or
+#: (coarse cases) fp32. The earlier run of the timed code counts as one of them.
 MEMORY_OF_RUNS = {torch.float64: 5.0, torch.float32: 3.0}
 
-#: If more of the tensors of a kind are not judged, the result says so: an error can hide in them.
+#: If a larger share of the tensors of a kind is not judged, the result says so: an error can hide in them.
 MOST_NOT_JUDGED = 0.1
 
-#: Where other processes hold this much of the device's memory, a reference may find room without them.
+#: If other processes hold this much of the device's memory, the reference may succeed without them.
 OTHERS_BYTES = 2 * 2**30
 
-#: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong. Each is
-#: given up before the next. It and its parameters while it steps take so many times the memory of eager's first run.
+#: Runs of eager with weights changed as by rounding, made if the first comparison finds an error. Each is dropped
+#: before the next. A run and its parameters during its steps take so many times the memory of eager's first run.
 PERTURBED_RUNS, MEMORY_OF_PERTURBED = 3, 2.0
 
 
@@ -119,9 +120,9 @@ def judge_runs(runs: Runs) -> Check:
 
 
 def _second_run(runs: Runs, by_eager: Sequence[ResultJudge]) -> tuple[_Verdicts, Callable[[], Run]]:
-    """What a second run of eager differs by, and a function that gives the candidate's run.
+    """Return what a second run of eager differs by, and a function that returns the candidate's run.
 
-    Both are of the measured model, if its run of eager is like that of a new one.
+    Both are of the measured model, if its run of eager is like that of a new model.
     """
     timed = runs.timed
     if timed is not None and timed.candidate:
@@ -143,7 +144,7 @@ def _judge_steps(
     perturbed: Sequence[Sequence[Mapping[ResultKind, Errors]]] = (),
     noise: Sequence[Mapping[ResultKind, Errors]] | None = None,
 ) -> _Verdicts:
-    """What is found of each kind of result of each step for which there is a judge; see `judge_results`."""
+    """Judge each kind of result of each step for which there is a judge; see `judge_results`."""
     return tuple(
         judged
         for index, judge in enumerate(judges)
@@ -164,7 +165,7 @@ def _judge_beside_rounding(
     eager: Run,
     judge: Callable[..., _Verdicts],
 ) -> _Verdicts:
-    """What `judge` finds beside runs of eager that are changed as by rounding, made while something looks wrong."""
+    """Judge with runs of eager that are changed as by rounding, more of them as long as something looks wrong."""
     by_rounding: list[list[Mapping[ResultKind, Errors]]] = []
     for distances in _distances_by_rounding(runs, random_draws, judges, eager):
         by_rounding += distances
@@ -185,7 +186,7 @@ def _judge_beside_rounding(
 def _distances_by_rounding(
     runs: Runs, random_draws: RecordRandomDraws, judges: Sequence[ResultJudge], eager: Run
 ) -> Iterator[list[list[Mapping[ResultKind, Errors]]]]:
-    """How far runs with changed weights are from eager, then those whose backward pass reads changed activations."""
+    """Yield the distances from eager of runs with changed weights, then of runs with changed activations, if any."""
     seeds = range(PERTURBED_RUNS)
     yield [_distances(judges, runs.perturbed(random_draws, seed), eager) for seed in seeds]
     if runs.keeps_coarse_activations:
@@ -194,7 +195,6 @@ def _distances_by_rounding(
 
 
 def _distances(judges: Sequence[ResultJudge], run: Run, expected: Run) -> list[Mapping[ResultKind, Errors]]:
-    """How far a run is from another one, by step, kind and tensor."""
     return [judge.distances(run[index], expected[index]) for index, judge in enumerate(judges)]
 
 
@@ -203,9 +203,9 @@ def _by_step(judged: Iterable[JudgedResult]) -> list[list[JudgedResult]]:
 
 
 def _recorded(judged: Iterable[JudgedResult]) -> tuple[ResultComparison, ...]:
-    """A comparison of each kind of result: the first step's, or what is wrong in the first step that is wrong at all.
+    """Return a comparison of each kind of result: of the first step, or of the first step with an error.
 
-    What is wrong in a step changes those that follow.
+    An error in a step changes the steps that follow.
     """
     comparisons = _comparisons(judged)
     wrong_step = min((one.step for one in comparisons if one.is_close is False), default=1)
@@ -215,11 +215,11 @@ def _recorded(judged: Iterable[JudgedResult]) -> tuple[ResultComparison, ...]:
 
 
 def _is_frozen(eager: Run, found: Run) -> bool:
-    """Whether an output is another in a later step of eager, and the same in all steps of what was found."""
+    """Whether an output changes in a later step of eager, and is the same in all steps of the run to judge."""
 
     def is_same(run: Run, kind: ResultKind, name: str) -> bool:
         values = [results.values.get(kind, {}).get(name) for results in run]
-        return all(value is values[0] for value in values)  # equal ones are one object: `sharing_equal`
+        return all(value is values[0] for value in values)  # equal tensors are one object: `sharing_equal`
 
     kinds = (ResultKind.OUTPUTS, ResultKind.INTEGERS)
     names = [(kind, name) for kind in kinds for name in eager[0].values.get(kind, {})]
@@ -227,7 +227,7 @@ def _is_frozen(eager: Run, found: Run) -> bool:
 
 
 def _steps_judged(judged: Iterable[JudgedResult]) -> int:
-    """How many steps, from the first on, have no kind of result that can't be judged; at least 1."""
+    """Return how many steps, from the first on, have no kind of result that can't be judged; at least 1."""
     not_judged = [one.comparison.step for one in judged if one.comparison.is_close is None]
     last = max(one.comparison.step for one in judged)
     return max(1, min(not_judged, default=last + 1) - 1)
@@ -241,12 +241,12 @@ def _dtypes_unlike(by_eager: Iterable[ResultJudge], found: Run) -> dict[str, tup
 
 
 def said_before(words: str, check: Check) -> Check:
-    """The check with these words before its own reason."""
+    """Return the check with these words before its own reason."""
     return msgspec.structs.replace(check, reason="; ".join(filter(None, [words, check.reason])))
 
 
 def is_open(comparison: ResultComparison) -> bool:
-    """Whether there is nothing to judge many tensors of a kind by."""
+    """Whether many tensors of a kind can't be judged."""
     return comparison.tensors_not_judged > MOST_NOT_JUDGED * comparison.tensors
 
 
@@ -255,15 +255,15 @@ def _looks_wrong(judged: Iterable[JudgedResult]) -> bool:
 
 
 def _amplifies_rounding(judged: JudgedResult) -> bool:
-    """Whether rounding alone makes many gradients useless. Then another one may look right, or wrong, by chance."""
+    """Whether rounding alone makes many gradients useless, so that others may look right or wrong by chance."""
     useless = sum(allowed > EAGER_ERROR_MULTIPLE * LARGEST_ALLOWED for allowed in judged.allowed.values())
     return judged.comparison.what is ResultKind.GRADIENTS and useless > MOST_NOT_JUDGED * judged.comparison.tensors
 
 
 def _is_random(repeated: JudgedResult) -> bool:
-    """Whether a kind of result is another in each run of eager: any loss or output, or most of the others.
+    """Whether a kind of result differs in each run of eager: any loss or output, or most tensors of other kinds.
 
-    Others, such as gradients, may differ by what can still be judged beside: it counts as eager's own error.
+    Other kinds, such as gradients, may differ as far as a judgement is possible, which counts as eager's own error.
     """
     if repeated.comparison.what in (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.INTEGERS, ResultKind.DETECTIONS):
         return repeated.not_close > 0
@@ -272,7 +272,7 @@ def _is_random(repeated: JudgedResult) -> bool:
 
 
 def _is_noisy(repeated: JudgedResult) -> bool:
-    """Whether most of a kind of result differ between two runs of eager by more than is allowed."""
+    """Whether most tensors of a kind differ between two runs of eager by more than is allowed."""
     return 2 * repeated.not_close > repeated.comparison.tensors
 
 
@@ -281,10 +281,9 @@ def _comparisons(judged: Iterable[JudgedResult]) -> tuple[ResultComparison, ...]
 
 
 def _with_host_memory(runs: Runs, eager: Run) -> Run:
-    """The first run of eager. Where the host has no memory for all that the last step leaves behind, without that.
+    """Return eager's first run; without all but the loss of the last step if the host lacks the memory for the runs.
 
-    Raises:
-        CanNotCompare: it has too little memory for the first step, too.
+    Raise `CanNotCompare` if it has too little memory for the first step, too.
     """
     times = MEMORY_OF_RUNS[runs.widest]
     try:
@@ -302,12 +301,9 @@ def _with_host_memory(runs: Runs, eager: Run) -> Run:
 
 
 def _require_host_memory(eager: Run, times: float) -> None:
-    """Raise where so many times these results would fill the host's memory: the kernel would end the process.
+    """Raise `CanNotCompare` if the host's memory is too small for so many times these results.
 
-    While a step runs, each parameter is kept whole, also if its update is sparse: those of a frozen network are zero.
-
-    Raises:
-        CanNotCompare: they would.
+    While a step runs, each parameter is kept whole, even if its update is sparse, as in a frozen network.
     """
     updates = eager[0].values.get(ResultKind.PARAMETERS, {}).values()
     sparse = [update for update in updates if isinstance(update, Tensor) and update.is_sparse]
@@ -325,7 +321,7 @@ def _judge(runs: Runs, reference: Reference, step: int) -> ResultJudge:
 
 
 def _reference_run(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Run | None, str]:
-    """The run at fp64. Where there is none: that at fp32 if the case is coarser, else None; and the reason."""
+    """Return the run at fp64, or else that at fp32 if the case is coarser, or None; and why fp64 is missing."""
     results = _try(Precision.FP64, runs, random_draws)
     if not isinstance(results, str):
         return results, ""
@@ -334,14 +330,14 @@ def _reference_run(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Run | N
 
 
 def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Run | str:
-    """The run at a precision, or why there is none: a model may raise anything in a dtype it was not written for.
+    """Return the run at a precision, or why there is none: a model may raise anything in a dtype it was not made for.
 
-    Steps from the first one on that gives NaN are left out.
+    Steps are left out from the first step with NaN on.
 
     Raises:
         CanNotCompare: the results are of a kind that can't be compared.
         torch.OutOfMemoryError: the device has too little memory, but other cases hold some of it. Then the case has
-            failed, and the scheduler runs it once more, alone.
+            failed, and the scheduler runs it again, alone.
     """
     results = _run_reference(precision, runs, random_draws)
     if isinstance(results, CanNotCompare):
@@ -350,7 +346,7 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
         raise results
     if isinstance(results, Exception):
         text = " ".join(str(results).split())
-        text = text if len(text) <= 250 else f"{text[:100]} ... {text[-150:]}"  # TorchScript says what at the end
+        text = text if len(text) <= 250 else f"{text[:100]} ... {text[-150:]}"  # TorchScript puts the cause at the end
         reason = f"in {precision} it raises {type(results).__name__}: {text}"
         del results  # its frames hold the model
         free_memory(runs.device)
@@ -365,9 +361,9 @@ def _has_nan(results: Results, device: torch.device) -> bool:
 
 
 def _run_reference(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Run | Exception:
-    """The run at a precision, or what it raises.
+    """Return the run at a precision, or its exception.
 
-    A training step that the device has too little memory for runs once more, with its activations in the host's memory.
+    A training step for which the device has too little memory runs again with its activations in the host's memory.
     """
     results = attempt(lambda: runs.reference(precision, random_draws))
     if not isinstance(results, torch.OutOfMemoryError) or runs.case.mode is not Mode.TRAIN:
@@ -380,9 +376,9 @@ def _run_reference(precision: Precision, runs: Runs, random_draws: RecordRandomD
 
 
 def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native_eager: bool) -> Check:
-    """The verdict where there are results at fp64. It is correct if nine tenths of each kind can be judged, and are.
+    """Judge with results at fp64: correct if nine tenths of the tensors of each kind can be judged and none is wrong.
 
-    Others are judged by eager at the model's own precision. Where that is not what fp64 gives, nothing can be said.
+    If eager at the model's own precision differs from fp64 by more than rounding, nothing can be said.
     """
     wrong = [c for c in comparisons if c.is_close is False]
     if wrong:
@@ -407,7 +403,7 @@ def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native
 
 
 def _without_fp64(case: Case, why: str, comparisons: tuple[ResultComparison, ...], *, is_judged: bool) -> Check:
-    """The verdict where there are none: beside eager alone a backend may be called wrong, but nothing correct."""
+    """Judge without results at fp64: against eager alone a backend may be found wrong, but never correct."""
     wrong = [c for c in comparisons if c.is_close is False]
     not_judged = [c for c in comparisons if c.is_close is None]
     beside = "eager" if case.backend != EAGER else "its native precision"

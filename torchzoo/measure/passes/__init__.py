@@ -1,9 +1,9 @@
-"""The passes that a run may ask for beside time and memory. Each has steps of its own.
+"""The passes that a run may ask for in addition to time and memory, each with steps of its own.
 
 In the window in which the case is measured alone, after the timing:
 - energy, of each variant;
-- the breakdown where it was asked for, and the device's work in one step, of each variant. They come after all
-  energy, because the profiler leaves its hooks in the process;
+- the breakdown if it was asked for, and the device's work in one step, of each variant. They follow all energy passes,
+  because the profiler leaves its hooks in the process;
 - the operators with their shapes, of each variant;
 - the communication of each rank, of cases with several ranks.
 
@@ -17,7 +17,7 @@ To add a pass, add a module and a function here, a member of `Pass` in `torchzoo
 run` is made from it, with a help text in `torchzoo/commands/options.py`), a field in `torchzoo/record.py`, a call
 in `torchzoo/measure/measure_case.py`, and its lines in `torchzoo/report/one_case.py`.
 
-`measured_peaks` is not of a case: it measures a device.
+`measured_peaks` measures a device, not a case.
 
 A function here must not have the name of a module of this package: importing the module would replace it.
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def energy_of(
     variant: Variant, settings: Settings, devices: Sequence[torch.device], clock: DeviceClock, step_s: float
 ) -> Energy | None:
-    """The energy that the devices of all ranks take for steps; None where it was not asked for."""
+    """Measure the energy of steps on the devices of all ranks; None if it was not asked for."""
     if Pass.ENERGY not in settings.passes:
         return None
     from torchzoo.measure.passes.energy import measure_energy
@@ -64,7 +64,7 @@ def energy_of(
 def breakdown_of(
     variant: Variant, case: Case, settings: Settings, device: torch.device, clock: DeviceClock, step_s: float
 ) -> Breakdown | None:
-    """Where the wall time of steps goes; None where it was not asked for."""
+    """Measure where the wall time of steps goes; None if it was not asked for."""
     if Pass.BREAKDOWN not in settings.passes:
         return None
     from torchzoo.measure.passes.breakdown import measure_breakdown
@@ -77,7 +77,7 @@ def breakdown_of(
 def operator_shapes_of(
     variant: Variant, settings: Settings, device: torch.device, clock: DeviceClock, step_s: float
 ) -> OperatorShapes | None:
-    """What operators take and how long, in steps that are profiled for it; None where it was not asked for."""
+    """Profile the operands and times of operators, in steps of their own; None if it was not asked for."""
     if Pass.OP_SHAPES not in settings.passes:
         return None
     from torchzoo.measure.passes.op_shapes import measure_operator_shapes
@@ -87,7 +87,7 @@ def operator_shapes_of(
 
 
 def device_work_of(variant: Variant, device: torch.device, clock: DeviceClock) -> Callable[[], DeviceWork | None]:
-    """A function that gives what the device does in a step, which is profiled now; None where that is not known."""
+    """Profile a step. Return a function that returns the device's work in that step, or None where it is not known."""
     from torchzoo.measure.passes.breakdown import measure_device_work
 
     variant.select()
@@ -95,7 +95,7 @@ def device_work_of(variant: Variant, device: torch.device, clock: DeviceClock) -
 
 
 def communication_of(ranks: CaseRanks, variant: Variant, step_s: float) -> list[Communication]:
-    """What each rank does in its collectives; nothing where there is one rank, or the profiler can't tell."""
+    """Measure the collectives of each rank; empty if there is one rank, or the profiler can't see them."""
     if ranks.size == 1:
         return []
     from torchzoo.measure.case_rank import CaseRank
@@ -108,7 +108,7 @@ def communication_of(ranks: CaseRanks, variant: Variant, step_s: float) -> list[
 def growth_of(
     variant: Variant, settings: Settings, device: torch.device, clock: DeviceClock, step_s: float
 ) -> Growth | None:
-    """Memory in use over many steps; None where the leak check was not asked for."""
+    """Measure the memory in use over many steps; None if the leak check was not asked for."""
     if Pass.LEAK_CHECK not in settings.passes:
         return None
     from torchzoo.measure.passes.leak import measure_growth
@@ -118,12 +118,12 @@ def growth_of(
 
 
 def counts_work(settings: Settings) -> bool:
-    """Whether the work of steps is counted: it was asked for, or the check compares that of the variants."""
+    """Whether the work of steps is counted: for its own pass, or for the check, which compares the variants' work."""
     return bool({Pass.FLOPS, Pass.CHECK} & set(settings.passes))
 
 
 def captured_work_of(ranks: CaseRanks, model: Model, settings: Settings) -> Flops | None:
-    """The work of the graphs that Dynamo captures for the case's backend; None where it was not asked for."""
+    """Count the work of the graphs that Dynamo captures for the case's backend; None if it was not asked for."""
     case = ranks.own.case
     if not counts_work(settings) or ranks.size > 1 or not backends.info(case.backend.name).uses_dynamo:
         return None
@@ -133,7 +133,7 @@ def captured_work_of(ranks: CaseRanks, model: Model, settings: Settings) -> Flop
 
 
 def coverage_of(case: Case, eager: Variant, candidate: Variant, modules: Sequence[nn.Module]) -> Coverage | None:
-    """How many operators of the modules that the label compiles ran in eager; None if Dynamo compiles none of them."""
+    """Count the operators of the modules to compile that ran in eager; None if Dynamo compiles none of the modules."""
     if candidate is eager or not backends.info(case.backend.name).uses_dynamo:
         return None
     from torchzoo.measure.passes.coverage import measure_coverage
@@ -142,7 +142,7 @@ def coverage_of(case: Case, eager: Variant, candidate: Variant, modules: Sequenc
 
 
 def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops | None, ApiSurface | None]:
-    """What one step of eager computes, and what it uses of PyTorch. The caller has selected eager."""
+    """Count the work of one eager step, and list what the step uses of PyTorch. The caller has selected eager."""
     flops, api = None, None
     if counts_work(settings):
         from torchzoo.measure.passes.flops import count_work
@@ -156,7 +156,7 @@ def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops
 
 
 def timed_runs_of(own: CaseRank) -> TimedRuns:
-    """What the code that was timed computes, from the model's state before its first step. The model is still there."""
+    """Return the results of the code that was timed, from the start of the measured model, which must still exist."""
     from torchzoo.measure.check.runs import timed_runs
 
     return timed_runs(own)
@@ -169,14 +169,14 @@ def check_of(
     device: torch.device,
     timed: TimedRuns | None,
 ) -> Check:
-    """Whether the case computes what eager computes. `timed` is what the code computes that it has timed, if any."""
+    """Check whether the case computes what eager computes. `timed` has results of the code that was timed, if any."""
     from torchzoo.measure.check.check_case import check_case
 
     return check_case(case, spec, model_class, device, timed=timed)
 
 
 def check_ranks_of(ranks: CaseRanks, case: Case) -> Check:
-    """Whether ranks compute what one device computes."""
+    """Check whether ranks compute what one device computes."""
     from torchzoo.measure.check.check_ranks import check_ranks
 
     return check_ranks(ranks, case)

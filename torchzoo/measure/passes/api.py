@@ -1,4 +1,4 @@
-"""What one eager step uses of PyTorch: public functions, and the operators below autograd."""
+"""List what one eager step uses of PyTorch: public functions, and the operators below autograd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchzoo.record import ApiSurface
 
 
 def step_api(step: Callable[[], Any]) -> ApiSurface:
-    """The names that one step uses, each once. It runs the step three times; the caller has selected eager.
+    """Return the names that one step uses, each once. The step runs three times; the caller has selected eager.
 
     Functions are those of the Python API that the step's code calls, with tensors or to make them. They have the names
     of `torch.overrides.resolve_name`: `torch.nn.functional.conv2d`, `torch.Tensor.view`, `torch.zeros`, and properties
@@ -26,9 +26,9 @@ def step_api(step: Callable[[], Any]) -> ApiSurface:
     and it counts all properties as one.
 
     Operators are what PyTorch gives a device to compute, in backward too: `aten::mm` and those of all other namespaces,
-    with the overloads of an operator taken as one. A `TorchDispatchMode` sees them. Under such a mode PyTorch avoids
-    some operations in place (it adds up gradients with `add` instead of `add_`). Where a profile of the step without
-    the mode has the operator in place, that one is counted instead.
+    with all overloads of an operator as one. A `TorchDispatchMode` sees them. Under such a mode PyTorch avoids some
+    in-place operations (it adds up gradients with `add` instead of `add_`). If a profile of the step without the mode
+    has the operator in place, the in-place operator is counted instead.
 
     If the step fails under a mode or the profiler, the other names are still there, and `reason` says what failed.
     """
@@ -41,7 +41,7 @@ def step_api(step: Callable[[], Any]) -> ApiSurface:
 
 
 def _guarded(what: str, collect: Callable[[], set[str]], reasons: list[str]) -> set[str]:
-    found = attempt(collect)  # if a library raises under a mode, these names are lost but the case is not
+    found = attempt(collect)  # if a library raises under a mode, only these names are lost
     if isinstance(found, Exception):
         reasons.append(f"the step fails under {what}: {type(found).__name__}: {' '.join(str(found).split())[:200]}")
         return set()
@@ -49,10 +49,10 @@ def _guarded(what: str, collect: Callable[[], set[str]], reasons: list[str]) -> 
 
 
 def _profiled(step: Callable[[], Any]) -> set[str]:
-    """All operators that run, with those inside others."""
+    """Return the names of all operators that run, also inside other operators."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         step()
-    raw = getattr(profiled.profiler, "kineto_results", None)  # as they are: making a tree of them takes long
+    raw = getattr(profiled.profiler, "kineto_results", None)  # raw events: to make a tree of them takes long
     names = (event.name() for event in raw.events()) if raw is not None else (e.name for e in profiled.events() or ())
     return {name for name in names if "::" in name}
 
@@ -96,7 +96,7 @@ class _Functions(TorchFunctionMode):
 
 
 def _public_name(function: Any) -> str | None:
-    """The name by which a user finds the function; None for private ones and for operators called by their own name."""
+    """Return the public name of a function; None for private functions and for operators called by their own name."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return None
     name = resolve_name(function) or _name_in_module(function)
@@ -106,7 +106,7 @@ def _public_name(function: Any) -> str | None:
 
 
 def _name_in_module(function: Any) -> str | None:
-    """The name of a function that `resolve_name` does not know, such as `torch.autograd.grad`."""
+    """Return the name of a function that `resolve_name` does not know, such as `torch.autograd.grad`."""
     path = f"{getattr(function, '__module__', None) or 'torch'}.{getattr(function, '__name__', '')}"
     root, *parts = path.split(".")
     found: Any = torch if root == "torch" else None

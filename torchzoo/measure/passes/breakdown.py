@@ -1,4 +1,4 @@
-"""Where a step's wall time goes, as torch.profiler sees it: the device computes, moves data, or is idle."""
+"""Find where a step's wall time goes by torch.profiler: the device computes, moves data, or is idle."""
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ def measure_breakdown(
 
     Shares are of the wall time of the *profiled* step, with the device synchronised before and after it. Under the
     profiler a kernel takes as long as without it, but each launch costs the host more. So a step that is limited by its
-    launches takes longer, and is idle more, than without the profiler. To keep that small, only the device's own
-    activity is recorded. Its times are on the clock of `time.time_ns` (kineto converts them), which is also read where
-    a step begins and ends. Nodes of CUDA graphs are seen.
+    launches takes longer, and is idle more, than without the profiler. To keep this effect small, only the activity of
+    the device is recorded. Its times are on the clock of `time.time_ns` (kineto converts them), which is also read at
+    the begin and end of a step. Nodes of CUDA graphs are seen.
 
     On the CPU, a step is active inside operators (all with a namespace, such as `aten::`) and inside the graphs that
     inductor compiled: the profiler can't tell their fused loops from the Python between them. A kernel's time is then
     the operator's own, without the operators inside it.
-
     Args:
-        step: what is profiled.
+        step: the step to profile.
         clock: of the device.
-        device: where the step computes.
+        device: the device on which the step computes.
         step_s: its usual time.
-        trace: where a Chrome trace is kept. For a device it shows a few more steps, with the host's operators.
+        trace: the path of a Chrome trace. For a device the trace has a few more steps, with the host's operators.
 
     Raises:
         RuntimeError: `trace` can't be written.
@@ -73,17 +72,17 @@ def measure_breakdown(
 
 
 class DeviceWork(NamedTuple):
-    """What the device does in one step."""
+    """The work of the device in one step."""
 
-    active_s: float  # kernels, copies and memory sets run: the union of their intervals
-    kernels: int  # that run; the nodes of CUDA graphs are counted one by one
+    active_s: float  # the union of the intervals in which kernels, copies and memory sets run
+    kernels: int  # the number that ran; the nodes of CUDA graphs are counted one by one
 
 
 def measure_device_work(step: Callable[[], Any], clock: Clock, device: torch.device) -> Callable[[], DeviceWork | None]:
-    """Profile one step. The function that is returned gives what the device did during it.
+    """Profile one step. Return a function that returns the device's work in that step.
 
-    It gives None on the CPU, and where torch.profiler sees no device. To find it out takes the host a while, so it can
-    be done later, when it disturbs nobody.
+    The function returns None on the CPU, and where torch.profiler sees no device. Its evaluation takes the host a
+    while, so it can be called later, when no other case is disturbed.
     """
     activity = profiler_activity(device)
     if device.type == "cpu" or activity is None:
@@ -94,7 +93,7 @@ def measure_device_work(step: Callable[[], Any], clock: Clock, device: torch.dev
 
 
 def device_work(activities: Sequence[Activity], spans: Sequence[Span]) -> DeviceWork | None:
-    """What the device does in the one step of `spans`; None if the profiler could not tell."""
+    """Return the work of the device in the one step of `spans`; None if the profiler could not tell."""
     found = breakdown(activities, spans, drop=0, is_nested=False)
     if not found.steps:
         return None
@@ -106,7 +105,7 @@ def device_work(activities: Sequence[Activity], spans: Sequence[Span]) -> Device
 def breakdown(
     activities: Sequence[Activity], spans: Sequence[Span], *, drop: int, is_nested: bool, trace: Path | None = None
 ) -> Breakdown:
-    """The figures of the steps in `spans`, without the first `drop`. If there can be none, the breakdown says why.
+    """Return the figures of the steps in `spans`, without the first `drop`, or the reason why there are none.
 
     All activities must belong to the steps in `spans`. `is_nested` says that they contain one another, as operators do.
     """
@@ -132,7 +131,7 @@ def _none(problem: str) -> Breakdown:
 
 
 def step_times(activities: Iterable[Activity], spans: Iterable[Span]) -> tuple[StepTime, ...]:
-    """For each span: its length, how long something computes, and how long data only moves, or only collectives run.
+    """Return for each span its length, the time with computation, and the times with only data movement or collectives.
 
     The activities of all streams and threads count together: time in which several run counts once. An activity that
     crosses a border counts on each side with its part there.
@@ -150,7 +149,7 @@ def step_times(activities: Iterable[Activity], spans: Iterable[Span]) -> tuple[S
 
 
 def top_kernels(activities: Sequence[Activity], *, is_nested: bool, count: int = TOP_KERNELS) -> tuple[Kernel, ...]:
-    """The names that took longest, with the sums of their calls and times; of nested activities, their own times."""
+    """Return the names that took longest, with the sums of their calls and times; own times of nested activities."""
     own_ns = own_times_ns(activities) if is_nested else [each.end_ns - each.begin_ns for each in activities]
     calls: dict[str, int] = defaultdict(int)
     total_ns: dict[str, int] = defaultdict(int)
@@ -162,7 +161,7 @@ def top_kernels(activities: Sequence[Activity], *, is_nested: bool, count: int =
 
 
 def own_times_ns(activities: Sequence[Activity]) -> list[int]:
-    """The length of each activity minus that of the activities directly inside it on the same thread."""
+    """Return the length of each activity minus that of the activities directly inside it on the same thread."""
     own_ns = [each.end_ns - each.begin_ns for each in activities]
     open_on: dict[int, list[int]] = defaultdict(list)
     for index in sorted(range(len(activities)), key=lambda i: (activities[i].begin_ns, -activities[i].end_ns)):
@@ -176,7 +175,7 @@ def own_times_ns(activities: Sequence[Activity]) -> list[int]:
 
 
 def _check_writable(trace: Path) -> None:
-    """Raise before anything is profiled: the exporter is silent about a file that it can't open."""
+    """Raise before anything is profiled: the exporter does not report a file that it can't open."""
     try:
         trace.write_bytes(b"")
     except OSError as error:

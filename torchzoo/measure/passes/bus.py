@@ -1,4 +1,4 @@
-"""What the links between devices reach: the bus bandwidth of large collectives, as nccl-tests counts it."""
+"""Measure the links between devices: the bus bandwidth of large collectives, as nccl-tests defines it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.process_group import Participant
 from torchzoo.stats import bus_factor
 
-#: Bytes of one message, by type of device. On the CPU, gloo copies through sockets.
+#: Bytes of a message, by type of device. On the CPU, gloo copies through sockets.
 SIZES = {"cpu": (2**22, 2**24)}
 DEFAULT_SIZES = (2**26, 2**28, 2**30)
 CALLS = 5
@@ -20,12 +20,12 @@ RUNS = 5
 
 
 class BusParticipant(Participant):
-    """One rank that measures collectives."""
+    """A rank that measures collectives."""
 
     def rates_gb_per_s(self) -> dict[str, float]:
-        """The best bus bandwidth over several sizes, by collective. All ranks call it at the same time.
+        """Return the best bus bandwidth over several sizes, by collective. All ranks call it at the same time.
 
-        Each is the median of several runs of some calls in a row, without a pause between them.
+        The bandwidth at a size is the median of several runs of consecutive calls.
         """
         rates: dict[str, float] = {}
         clock = DeviceClock(self.device)
@@ -36,7 +36,7 @@ class BusParticipant(Participant):
         return {name: round(rate, 2) for name, rate in rates.items()}
 
     def _collectives(self, size: int) -> dict[str, Callable[[], Any]]:
-        """`size` is that of the whole: what an all-gather makes, and what a reduce-scatter starts from."""
+        """Return the collectives by name. `size` is that of an all-gather's result and a reduce-scatter's operand."""
         from torch import distributed
 
         part = torch.ones(size // 4 // self.world, device=self.device)
@@ -49,9 +49,9 @@ class BusParticipant(Participant):
 
 
 def _median_s(call: Callable[[], Any], clock: DeviceClock) -> float:
-    """Seconds that one call takes. The counts are fixed: all ranks must make as many calls."""
+    """Return the seconds of one call. The counts are fixed: all ranks must make as many calls."""
     times_s = []
-    for _ in range(1 + RUNS):  # the first does not count
+    for _ in range(1 + RUNS):  # the first run does not count
         clock.synchronize()
         began_ns = clock.now_ns()
         for _ in range(CALLS):

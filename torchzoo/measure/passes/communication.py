@@ -1,4 +1,4 @@
-"""The collectives of a parallel step: how long they take, how much of that no computing covers, and their bytes."""
+"""Measure the collectives of a parallel step: their time, how much of it no computation covers, and their bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "unsigned char", "signed char", "bool"), 1),
     **dict.fromkeys(("Float8_e4m3fn", "Float8_e5m2", "c10::Float8_e4m3fn", "c10::Float8_e5m2"), 1),
 }
-#: The names that nccl-tests has for PyTorch's.
+#: By the names of PyTorch, those of nccl-tests.
 _NAMES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
@@ -53,30 +53,30 @@ _NAMES = {
 
 
 class CollectiveCall(NamedTuple):
-    """One collective, as one rank saw it."""
+    """A collective, as one rank saw it."""
 
     name: str
-    bytes: int | None  # as nccl-tests counts: the larger of what goes in and what comes out; None if not known
+    bytes: int | None  # as nccl-tests counts: the larger of input and output; None if not known
     time_ns: int
 
 
 @dataclass(frozen=True)
 class Communication:
-    """What one rank found."""
+    """The findings of one rank."""
 
     steps: tuple[CommunicationStep, ...]
     calls: tuple[tuple[CollectiveCall, ...], ...]  # of each step, in the order in which they began
 
 
 def steps_that_fit(step_s: float) -> int:
-    """How many steps are profiled. All ranks must take as many."""
+    """Return how many steps are profiled. All ranks must take as many."""
     return max(1, min(STEPS, int(BUDGET_S / step_s)))
 
 
 def measure_communication(
     step: Callable[[], Any], clock: Clock, device: torch.device, *, world: int, steps: int
 ) -> Communication | None:
-    """Profile one step that does not count and `steps` that do, for the times; and then as many for the bytes.
+    """Profile one step that does not count and `steps` that do, for the times; then as many again for the bytes.
 
     The bytes need the host's events in the profile, which would make a step that the host limits slower. All ranks call
     this at the same time with the same number of steps. None where torch.profiler can't see what the device does.
@@ -110,9 +110,9 @@ def _calls_of_one(
 
 
 def call_of(event: dict[str, Any], world: int) -> CollectiveCall | None:
-    """The collective that an event of a Chrome trace is: a kernel of NCCL, or an operation of gloo.
+    """Return the collective of an event of a Chrome trace: a kernel of NCCL, or an operation of gloo; or None.
 
-    Of an operation of gloo, the profiler only tells what goes in.
+    For an operation of gloo, the profiler knows only the input.
     """
     name, facts = str(event.get("name", "")), event.get("args", {})
     time_ns = round(1e3 * event.get("dur", 0))
@@ -132,10 +132,10 @@ def call_of(event: dict[str, Any], world: int) -> CollectiveCall | None:
 
 
 def collectives(ranks: Sequence[Communication]) -> tuple[Collective, ...]:
-    """The collectives of a step over all ranks, by name.
+    """Return the collectives of a step over all ranks, by name.
 
-    A rank's time in a collective includes its waiting for the last rank to come. So the time of each call is that of
-    the rank that spent least on it: the calls of the ranks belong together in their order.
+    A rank's time in a collective includes the wait for the last rank. So the time of each call is that of the rank that
+    spent least on it: the calls of the ranks belong together in their order.
     """
     count = min(len(rank.calls) for rank in ranks)
     by_step = [_shortest(rank.calls[number] for rank in ranks) for number in range(count)]
@@ -144,8 +144,8 @@ def collectives(ranks: Sequence[Communication]) -> tuple[Collective, ...]:
 
 
 def _shortest(ranks: Iterable[Sequence[CollectiveCall]]) -> list[CollectiveCall]:
-    """One step's calls, each as the rank saw it that spent least time on it."""
-    same: dict[tuple[str, int | None, int], CollectiveCall] = {}  # by name, bytes, and which of those it is
+    """Return the calls of one step, each as in the rank that spent least time on it."""
+    same: dict[tuple[str, int | None, int], CollectiveCall] = {}  # by name, bytes, and number among such calls
     for calls in ranks:
         seen: dict[tuple[str, int | None], int] = defaultdict(int)
         for call in calls:

@@ -1,4 +1,4 @@
-"""Which operators of a compiled step ran in eager all the same: in functions that Dynamo refused or left to Python."""
+"""Count operators of a compiled step that ran in eager: in functions that Dynamo refused or left to Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchzoo.record import Coverage
 
 #: Ranges of the profiler: a call of a module that the label compiles (or the whole step), and of a compiled graph.
 _COMPILED_BY_LABEL, _GRAPH = "torchzoo: compiled by label", "torchzoo: graph"
-#: Dynamo puts each compiled graph into the globals of the module whose function it compiled, by such a name.
+#: Dynamo puts each compiled graph into the globals of the module whose function it compiled, with this prefix.
 _GRAPH_NAME = "__compiled_fn_"
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPERATOR = re.compile(r"(?!(torch::)?autograd::|profiler::)\w+::\w")
@@ -28,14 +28,14 @@ _OPERATOR = re.compile(r"(?!(torch::)?autograd::|profiler::)\w+::\w")
 def measure_coverage(eager: Variant, candidate: Variant, modules: Collection[nn.Module]) -> Coverage | None:
     """Count the operators of one step of each variant: eager's, and the candidate's outside of compiled graphs.
 
-    Operators count in the forward pass of `modules`, or in the whole step without its backward pass where there are
-    none. A view is an operator, and an operator inside another one does not count. The profiler sees them, which
-    changes nothing that Dynamo guards.
+    Operators count in the forward pass of `modules`, or without modules in the whole step but for its backward pass. A
+    view is an operator, and an operator inside another one does not count. The profiler sees them, which changes
+    nothing that Dynamo guards.
 
     Args:
         eager: the baseline.
-        candidate: what a backend behind Dynamo compiled.
-        modules: those that the label compiles; none: the whole step.
+        candidate: the step compiled by a backend behind Dynamo.
+        modules: the modules that the label compiles; empty: the whole step.
 
     Returns:
         None where no graph can be found, so that nothing is known.
@@ -48,7 +48,7 @@ def measure_coverage(eager: Variant, candidate: Variant, modules: Collection[nn.
         variant.select()
         with _graphs_marked(marked), _modules_marked(modules):
             step = variant.step if modules else partial(_marked_call, _COMPILED_BY_LABEL, variant.step)
-            step()  # Dynamo may compile once more where it meets a marked module inside another network
+            step()  # Dynamo may compile again where it meets a marked module inside another network
             with profile(activities=[ProfilerActivity.CPU]) as profiler:
                 step()
         counts.append(_count(profiler))
@@ -57,7 +57,7 @@ def measure_coverage(eager: Variant, candidate: Variant, modules: Collection[nn.
 
 
 def _graphs() -> Iterator[tuple[dict[str, Any], str]]:
-    """The namespace and the name of each graph that Dynamo has installed."""
+    """Yield the namespace and the name of each graph that Dynamo has installed."""
     namespaces = {
         id(vars(module)): vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__")
     }
@@ -97,7 +97,7 @@ def _marked_call(mark: str, function: Callable[..., Any], /, *args: Any, **kwarg
 
 
 def _count(profiler: profile) -> int:
-    """How many operators are directly inside of what the label compiles: in no graph, operator or backward pass."""
+    """Count the operators directly inside of what the label compiles: in no graph, operator or backward pass."""
     kineto = profiler.profiler
     assert kineto is not None
     assert kineto.kineto_results is not None

@@ -1,4 +1,4 @@
-"""Energy of back-to-back steps, by the device's own energy counter."""
+"""Measure the energy of back-to-back steps by the device's own energy counter."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WINDOWS = 6  # what a 95% interval of the median needs
 WINDOW_S = 0.5
 BUDGET_S = 6.0  # for all windows together; there is at least one, however long it takes
 TURN_S = 0.02  # of steps between two readings of the counter
-TICK_S = 0.1  # a working counter moves at least this often
-STANDSTILL_S = 1.0  # a counter that has not moved for this long under load does not work
+TICK_S = 0.1  # the longest time between two changes of a working counter
+STANDSTILL_S = 1.0  # a counter that has not changed for this long under load does not work
 
 
 def measure_energy(
@@ -29,18 +29,18 @@ def measure_energy(
     step_s: float,
     counter_mj: Callable[[], int] | None = None,
 ) -> Energy | None:
-    """Energy of whole devices in windows of steps. Their idle draw and other processes' use are included.
+    """Measure the energy of whole devices in windows of steps, with their idle draw and the use of other processes.
 
-    NVML's counter (in millijoules; Volta and later) moves every 20 to 100 ms. So a window begins and ends when the
-    counter was seen to move. The device is synchronised after every 20 ms of steps (or one step), and then the counter
-    is read. A window's border is late by up to that time, which is 4% of half a second. Steps longer than the counter's
-    tick are not aligned to it: there a border is early by up to a tick. Both errors show as spread between the windows.
-    They cancel over the whole, since each window begins where the last one ended.
+    NVML's counter (in millijoules; Volta and later) changes every 20 to 100 ms. So a window begins and ends when a
+    change was seen. The device is synchronised after every 20 ms of steps (or one step), and then the counter is read.
+    A window's border is late by up to that time, which is 4% of half a second. Steps longer than the counter's interval
+    are not aligned to it: there a border is early by up to an interval. Both errors show as spread between the windows,
+    and cancel over the whole, since each window begins where the last one ended.
 
     Args:
-        step: what is measured.
+        step: the step to measure.
         clock: of the devices.
-        devices: those whose counters are read, and added up.
+        devices: the devices whose counters are read and added up.
         step_s: the usual time of a step.
         counter_mj: reads the sum of the counters; by default NVML's.
 
@@ -72,7 +72,7 @@ def _sum_of(counters: Sequence[Callable[[], int] | None]) -> Callable[[], int] |
 
 
 def nvml_counter_mj(device: torch.device) -> Callable[[], int] | None:
-    """A function that reads the device's energy since its driver was loaded, in millijoules; None without a counter."""
+    """Return a function that reads the device's energy since the driver was loaded, in mJ; None without a counter."""
     handle = nvml_device(device)
     if handle is None:
         return None
@@ -96,7 +96,7 @@ class _Reading:
 
 
 class _Run:
-    """Steps one turn after another, and reads the counter after each turn."""
+    """Take steps in short turns, and read the counter after each turn."""
 
     def __init__(
         self, step: Callable[[], Any], clock: Clock, read_mj: Callable[[], int], *, steps_per_turn: int
@@ -111,7 +111,7 @@ class _Run:
         return _Reading(self._steps, self._clock.now_ns(), self._read_mj())
 
     def until_tick(self, *, after_s: float) -> _Reading | None:
-        """Step for `after_s`, and on to the end of the turn in which the counter moves; None if it has stopped."""
+        """Step for `after_s`, and on to the end of the turn in which the counter changes; None if it has stopped."""
         began_ns = moved_ns = self._clock.now_ns()
         energy_mj = self._read_mj()
         while True:

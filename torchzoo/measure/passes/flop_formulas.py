@@ -1,6 +1,6 @@
-"""Formulas of floating-point operations: PyTorch's, and those that it does not have or has wrong.
+"""Formulas of floating-point operations: PyTorch's, and those that PyTorch lacks or has wrong.
 
-Each takes an operator's operands and, as `out_val`, its result, and returns the number of operations.
+A formula takes an operator's operands and, as `out_val`, its result, and returns the number of operations.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _add_product(_bias: Tensor, a: Tensor, b: Tensor, *_args: Any, **_: Any) -> 
 
 
 def _grouped_product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
-    """Rows of a, columns of b, or what is summed over is divided into groups, each with its own matrix of the other."""
+    """Count a product in groups of the rows of a, of the columns of b, or of the summed dimension."""
     if a.ndim == 3 and b.ndim == 2:
         return 2 * a[0].numel() * b.shape[-1]
     return 2 * a.numel() * b.shape[-1]
@@ -51,21 +51,21 @@ def _packed_product(a: Tensor, *_args: Any, out_val: Tensor, **_: Any) -> int:
 
 
 def _solve_triangular(a: Tensor, _b: Tensor, *, unitriangular: bool = False, out_val: Tensor, **_: Any) -> int:
-    """Each unknown takes a multiply-add for each one found before it, and a division."""
+    """Count for each unknown a multiply-add with each earlier unknown, and a division."""
     unknowns = a.shape[-1]
     right_hand_sides = out_val.numel() // unknowns
     return right_hand_sides * unknowns * (unknowns - 1 + (not unitriangular))
 
 
 def _euclidean_distances(a: Tensor, b: Tensor, **_: Any) -> int:
-    """A product of all rows of a with all of b. Squared norms and ones stand beside the rows, in two columns more."""
+    """Count a product of all rows of a with all of b, with two more columns for squared norms and ones."""
     return 2 * prod(a.shape[:-1]) * b.shape[-2] * (a.shape[-1] + 2)
 
 
 def _trilinear(
     a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], *_: Any, **__: Any
 ) -> int:
-    """Two multiplications and an addition for each element of the three operands' common shape."""
+    """Count two multiplications and an addition for each element of the three operands' common shape."""
     shapes = []
     for tensor, dimensions in ((a, expand_a), (b, expand_b), (c, expand_c)):
         shape = list(tensor.shape)
@@ -89,9 +89,9 @@ def _convolution_backward(
     output_mask: list[bool],
     **_: Any,
 ) -> int:
-    """Each gradient costs what the forward pass does.
+    """Count for each gradient the operations of the forward pass.
 
-    (PyTorch's own formula, 2.15, counts the weight's gradient `groups` times over.)
+    (PyTorch's own formula, 2.15, counts the weight's gradient `groups` times.)
     """
     batch, *positions = (x if transposed else grad_output).shape
     forward = 2 * batch * prod(positions[1:]) * weight.numel()
@@ -99,7 +99,7 @@ def _convolution_backward(
 
 
 def _rnn(x: Tensor, weights: Iterable[Tensor]) -> int:
-    """Each weight matrix of each layer and direction is multiplied with one vector per sequence and time step."""
+    """Count a product of each weight matrix of each layer and direction with a vector per sequence and time step."""
     tokens = x.numel() // x.shape[-1]
     return 2 * tokens * sum(weight.numel() for weight in weights if weight.ndim == 2)
 
@@ -109,7 +109,7 @@ def _cudnn_rnn(x: Tensor, weights: list[Tensor], *_args: Any, **_: Any) -> int:
 
 
 def _cudnn_rnn_backward(x: Tensor, weights: list[Tensor], *args: Any, **_: Any) -> int:
-    """The data's gradient, and the weights' where the mask (the last operand) asks for it."""
+    """Count the data's gradient, and the weights' if the mask (the last operand) asks for it."""
     return _rnn(x, weights) * (2 if args[-1][3] else 1)
 
 
@@ -122,7 +122,7 @@ def _mkldnn_rnn_backward(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_args: A
 
 
 def _quantized_convolution(_x: Tensor, packed: Any, *_args: Any, out_val: Tensor, **_: Any) -> int:
-    """`packed` unpacks to a weight of (channels out, channels in of a group, kernel ...)."""
+    """Use the weight (channels out, channels in of a group, kernel ...) to which `packed` unpacks."""
     weight: Tensor = packed.unpack()[0]
     return 2 * out_val.numel() * prod(weight.shape[1:])
 
@@ -132,19 +132,19 @@ def _quantized_linear(x: Tensor, _packed: Any, *_args: Any, out_val: Tensor, **_
 
 
 def _deformable_convolution(_x: Tensor, weight: Tensor, *_args: Any, out_val: Tensor, **_: Any) -> int:
-    """The convolution itself; sampling at offsets is interpolation, a few operations per element."""
+    """Count the convolution itself; sampling at offsets is interpolation, a few operations per element."""
     return 2 * out_val.numel() * prod(weight.shape[1:])
 
 
 def _deformable_convolution_backward(grad: Tensor, _x: Tensor, weight: Tensor, *_args: Any, **_: Any) -> int:
-    """Gradients of the sampled columns and of the weight."""
+    """Count the gradients of the sampled columns and of the weight."""
     return 2 * 2 * grad.numel() * prod(weight.shape[1:])
 
 
 def sparse_product(*operands: Any, **_: Any) -> int:
-    """A product of one sparse and one dense matrix, the last two operands: each stored number with a row or column.
+    """Count a product of a sparse and a dense matrix, the last two operands: each stored number with a row or column.
 
-    AssertionError for other operands: nested ones, and two sparse ones, whose numbers may not meet.
+    AssertionError for other operands: nested tensors, and two sparse ones, whose numbers may not meet.
     """
     a, b = [operand for operand in operands if isinstance(operand, Tensor)][-2:]
     assert not a.is_nested
@@ -162,29 +162,29 @@ def _stored(sparse: Tensor) -> int:
 def _flex_attention(
     query: Tensor, key: Tensor, value: Tensor, _score: Any, mask: tuple[Any, ...], *_: Any, **__: Any
 ) -> int:
-    """Scores and their sum over values, of the pairs in the blocks that the block mask keeps, whole or in part."""
+    """Count the scores and their sum over values, for the pairs in blocks that the block mask keeps, even in part."""
     return 2 * _kept_pairs(query, key, mask) * (query.shape[-1] + value.shape[-1])
 
 
 def _flex_attention_backward(query: Tensor, key: Tensor, value: Tensor, *args: Any, **_: Any) -> int:
-    """Scores once more, and two products for each of the two of the forward pass."""
+    """Count the scores again, and two products for each of the two of the forward pass."""
     mask = next(operand for operand in args if isinstance(operand, tuple))
     return 2 * _kept_pairs(query, key, mask) * (3 * query.shape[-1] + 2 * value.shape[-1])
 
 
 def _kept_pairs(query: Tensor, key: Tensor, mask: tuple[Any, ...]) -> int:
-    """Queries times keys in the blocks of `BlockMask.as_tuple()`, over the batch and all heads of the queries."""
+    """Count queries times keys in the blocks of `BlockMask.as_tuple()`, over the batch and all heads of the queries."""
     _, _, partial_counts, partial_indices, full_counts, full_indices, *_, rows, columns, _ = mask
     pairs = _pairs_in(partial_counts, partial_indices, rows, columns, query.shape[-2], key.shape[-2])
     if full_counts is not None:
         pairs += _pairs_in(full_counts, full_indices, rows, columns, query.shape[-2], key.shape[-2])
-    sharing: int = query.shape[:2].numel() // partial_counts.shape[:2].numel()  # batch and heads of one mask
+    sharing: int = query.shape[:2].numel() // partial_counts.shape[:2].numel()  # batch and heads that share a mask
     return pairs * sharing
 
 
 def _pairs_in(counts: Tensor, indices: Tensor, rows: int, columns: int, queries: int, keys: int) -> int:
-    """Of `indices` (B, H, blocks of queries, blocks of keys), the first `counts` are kept. Last blocks may be cut."""
-    assert not counts.is_meta  # there, no one knows which blocks are kept
+    """Count pairs in the first `counts` of `indices` (B, H, query blocks, key blocks). Last blocks may be cut."""
+    assert not counts.is_meta  # on the meta device it is not known which blocks are kept
     counts, indices = counts.cpu(), indices.cpu()
     is_kept = torch.arange(indices.shape[-1]) < counts.unsqueeze(-1)
     widths = (keys - indices * columns).clamp(0, columns) * is_kept
@@ -219,7 +219,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.mkldnn_rnn_layer_backward: _mkldnn_rnn_backward,
     flex_attention: _flex_attention,
     flex_attention_backward: _flex_attention_backward,
-    # torch 2.11 has none for the CPU's attention
+    # torch 2.11 has no formula for the CPU's attention
     aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
     aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
         aten._scaled_dot_product_flash_attention_backward
@@ -232,7 +232,7 @@ _QUANTIZED_LINEARS = ("linear", "linear_relu", "linear_dynamic", "linear_relu_dy
 
 
 def formulas() -> dict[Any, Callable[..., int]]:
-    """All formulas: PyTorch's, those above, and those of quantized and torchvision operators where these exist."""
+    """Return all formulas: PyTorch's, FORMULAS, and those of quantized and torchvision operators that exist."""
     elsewhere: dict[Any, dict[str, Callable[..., int]]] = {
         torch.ops.quantized: dict.fromkeys(_QUANTIZED_CONVOLUTIONS, _quantized_convolution)
         | dict.fromkeys(_QUANTIZED_LINEARS, _quantized_linear),

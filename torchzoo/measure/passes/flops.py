@@ -1,4 +1,4 @@
-"""The work of one eager step: floating-point operations and the bytes that its operators move."""
+"""Count the work of a step: floating-point operations, and the bytes that its operators move."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ READS_NOTHING = re.compile(r"^((empty|zeros|ones|full|rand|randn|randint)_like|n
 ALLOCATES = re.compile(r"^(new_)?empty(_like|_strided|_permuted|_quantized)?$|^resize_$|^set_$|^_resize_output_$")
 #: Operators that read as many elements of their first operand as they return.
 GATHERS = frozenset({"embedding", "index_select", "index", "_unsafe_index", "gather", "take", "select_scatter"})
-#: Operators whose results from this one on are workspaces of the kernel, which their backward reads as `workspace`. How
-#: large these are depends on the library and on the processor.
+#: By operator, the first of its results that is a workspace of the kernel, which the backward reads as `workspace`. The
+#: size of workspaces depends on the library and on the processor.
 WORKSPACES = {"mkldnn_rnn_layer": 3}
-#: Operators that change their first operand in place: as many of its elements as the other operands have.
+#: Operators that change their first operand in place, in as many elements as the other operands have.
 SCATTERS = re.compile(
     r"^(_index_put_impl_|index_put_|scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|put_)$"
 )
 
 
 def moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Bytes that one operator reads and writes, by its operands, its results, and what it changes by its schema.
+    """Return the bytes that one operator reads and writes, by its operands, its results, and its schema's mutations.
 
     Args:
         func: an `OpOverload`.
         args, kwargs: its operands; `out=` is written only.
-        result: what it returned.
+        result: its return value.
     """
     name = func._schema.name.partition("::")[2]
     if ALLOCATES.match(name):
@@ -89,7 +89,7 @@ def _by_argument(schema: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes of the elements that are distinct in memory: an expanded dimension counts once."""
+    """Return the bytes of the elements that are distinct in memory: an expanded dimension counts once."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return stored_bytes(tensor)
     distinct = prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0)
@@ -97,17 +97,17 @@ def tensor_bytes(tensor: Tensor) -> int:
 
 
 def _storage(tensor: Tensor) -> int:
-    """A number for the memory behind a tensor; for the tensor itself where it has no ordinary storage."""
+    """Return a number for the memory behind a tensor; for the tensor itself where it has no ordinary storage."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
-#: Operators (without their overload) that compute much, as far as a name can tell. One that has a formula, PyTorch's or
-#: one of `flop_formulas`, is counted. One that has none is named in `Flops.without_formula`.
+#: Operators (without their overload) that compute much, as far as a name can tell. If PyTorch or `flop_formulas` has a
+#: formula, the operator is counted, otherwise it is named in `Flops.without_formula`.
 HEAVY = re.compile(
     r"(conv(?!ert)|linear|matmul|attention|rnn|lstm|gru_|gru$|_mm|mm_?$|mv_?$|dot$|linalg_|fft_|trilinear$|cdist|pdist|"
     r"euclidean_dist$|cholesky|triangular_solve|svd|(?<!w)eig(?!ht)|transformer_encoder_layer)"
 )
-#: Operators with such a name that compute little: cells of RNNs whose matrix products are operators of their own, the
+#: Operators with such a name that compute little: cells of RNNs whose matrix products are separate operators, the
 #: packing and layout of weights, properties of a convolution, interpolation, norms.
 LIGHT = re.compile(
     r"(_(fused|differentiable)_(lstm|gru)_cell|pack$|prepack|unpack|reorder|flatten_weight|quantize_weight|upsample|"
@@ -118,7 +118,7 @@ LIGHT = re.compile(
 #: Fused attention, forward.
 ATTENTION = re.compile(r"::_?(scaled_dot_product_\w*attention)(?!\w*backward)")
 
-#: Steps until all graphs of a step are captured; the second may find gradients that the first one made.
+#: Steps until all graphs of a step are captured; the second step may find gradients that the first one made.
 STEPS_TO_COMPILE = 2
 
 #: Libraries whose operators are known. They compute a few operations per element, except those of HEAVY.
@@ -133,20 +133,20 @@ LIGHT_ELSEWHERE = frozenset(
 
 
 def count_work(step: Callable[[], Any]) -> Flops:
-    """Run `step` once and count what its operators do, backward passes and optimizers included.
+    """Run `step` once and count what its operators do, with backward passes and optimizers.
 
     A multiply-add is two operations. Matrix products, convolutions, attention and recurrent layers count, by the shapes
     of their operands (`torch.utils.flop_counter` and `formulas`). The masked half of causal attention, padding and
     recomputation count, too; of FlexAttention, the blocks that its mask keeps. Of `torch.cond` the branch that ran is
-    counted, and of a loop each turn. Element-wise work, reductions, normalisations and lookups never count;
+    counted, and of a loop each iteration. Element-wise work, reductions, normalisations and lookups never count;
     `bytes_moved` shows them. `without_formula` has the calls of operators that compute much but have no formula: the
     total is then too low.
 
-    `bytes_moved` is the sum, over all operators, of the bytes of their operands and results: what kernels that are not
-    fused read and write if no cache helps them. A view moves nothing. An operator in place reads and writes what it
-    changes. A lookup reads what it returns. A dimension that is only expanded is read once. The sum is not a lower
-    bound for fused code, which keeps intermediate results in registers. It is not exact for eager, either: caches save
-    traffic, and a kernel's workspace and what it reads more than once are not seen.
+    `bytes_moved` is the sum, over all operators, of the bytes of their operands and results: the memory traffic of
+    kernels that are not fused if no cache helps them. A view moves nothing. An in-place operator reads and writes what
+    it changes. A lookup reads what it returns. An expanded dimension is read once. The sum is not a lower bound for
+    fused code, which keeps intermediate results in registers, nor is it exact for eager: caches save traffic, and
+    workspaces of kernels and repeated reads are not seen.
     """
     counter = _Counter()
     with counter:
@@ -164,8 +164,8 @@ def count_work(step: Callable[[], Any]) -> Flops:
 def count_captured_work(model: Model, step: Callable[[], Any], case: Case) -> Flops:
     """Count the work of the graphs that Dynamo captures for the case's backend, as `count_work` does for eager.
 
-    The graphs run operator by operator (Dynamo's backend `aot_eager`), so that each is seen: before the case's own
-    compiler fuses, replaces or recomputes anything. What Dynamo left to eager counts as in eager.
+    The graphs run operator by operator (Dynamo's backend `aot_eager`), so that each operator is seen: before the case's
+    own compiler fuses, replaces or recomputes anything. Operators that Dynamo left to eager count as in eager.
     """
     shown = msgspec.structs.replace(case, backend=Backend("aot_eager"))
     # Code that was compiled for the case's own backend counts against the same limit of recompilations.
@@ -178,10 +178,10 @@ def count_captured_work(model: Model, step: Callable[[], Any], case: Case) -> Fl
 
 
 class _Counter(OperatorMode):
-    """Sees each operator that is executed. An operator that is made of others is seen as those.
+    """Count each operator that is executed. An operator that is made of others is seen as these.
 
-    It is like `torch.utils.flop_counter.FlopCounterMode`, with two differences: it does not attribute work to modules
-    (which fails with second derivatives), and it counts by the operands' dtypes and adds up their bytes.
+    In contrast to `torch.utils.flop_counter.FlopCounterMode`, work is not attributed to modules (which fails with
+    second derivatives), and is counted by the operands' dtypes, with their bytes.
     """
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class _Counter(OperatorMode):
         self.bytes_moved = self.product_bytes = 0
         self.attention: Counter[str] = Counter()
         self._formulas = formulas()
-        self._is_counted = False  # what runs now is a part of an operator that a formula counts
+        self._is_counted = False  # whether a formula counts the operator that contains what runs now
 
     def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         packet = func._overloadpacket
@@ -220,7 +220,7 @@ class _Counter(OperatorMode):
         return result
 
     def _count(self, packet: Any, name: str, args: Any, kwargs: Any, result: Any) -> bool:
-        """Add the operations of an operator. Returns whether it has any that count."""
+        """Add the operations of an operator. Return whether there are any."""
         operations = 0
         if packet in self._formulas:
             formula = self._formulas[packet]
@@ -238,7 +238,7 @@ class _Counter(OperatorMode):
 
 
 def _attention_call(func: Any, args: Any, kwargs: Any) -> str:
-    """The operator of fused attention, and those of its arguments that decide on its work."""
+    """Return the operator of fused attention with the arguments that decide on its work."""
     given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
     shapes = {name: "x".join(map(str, given[name].shape)) for name in ("query", "key", "value")}
     mask = next((given[name] for name in ("attn_mask", "attn_bias") if given.get(name) is not None), None)
@@ -252,7 +252,7 @@ def _attention_call(func: Any, args: Any, kwargs: Any) -> str:
 def computes_much(name: str) -> bool:
     """Whether an operator (`aten::mm`) computes more than a few operations per element, by its name and library.
 
-    Any operator of an unknown library may.
+    Operators of unknown libraries count as such.
     """
     library, _, operator = name.partition("::")
     if library in KNOWN_LIBRARIES:
@@ -261,5 +261,5 @@ def computes_much(name: str) -> bool:
 
 
 def _dtype(args: Any) -> str:
-    """The dtype of the first tensor among the operands; all operands of a product have the same."""
+    """Return the dtype of the first tensor among the operands; all operands of a product have the same dtype."""
     return str(tensors_in(args)[0].dtype).removeprefix("torch.")

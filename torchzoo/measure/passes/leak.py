@@ -1,4 +1,4 @@
-"""Memory in use after each of many steps, in their own pass."""
+"""Measure the memory in use after each of many steps."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def measure_growth(
 ) -> Growth:
     """Run steps and read the memory in use after each. `step_s` is their usual time.
 
-    There are as many steps as `budget_s` allows, from `min_steps` to `steps`. Before each reading the device is waited
-    for and garbage is collected. Objects that were alive before the pass are neither collected nor counted again. The
-    readings are kept in arrays that were made before, so that they do not add to what is measured.
+    There are as many steps as `budget_s` allows, from `min_steps` to `steps`. Before each reading the device is
+    synchronised and garbage is collected. Objects that were alive before the pass are neither collected nor counted
+    again. The readings are kept in arrays that exist before, so that they do not add to the figures.
     """
     count = max(min_steps, min(steps, int(budget_s / step_s)))
     device_bytes, host_bytes, heap_bytes, objects = (array("q", bytes(8 * count)) for _ in range(4))
@@ -67,7 +67,7 @@ class _MallocInfo(ctypes.Structure):
 
 
 def _heap_reader() -> Callable[[], int] | None:
-    """A function that reads how many bytes of `malloc` are in use, over all arenas and mappings.
+    """Return a function that reads how many bytes of `malloc` are in use, over all arenas and mappings.
 
     None without glibc 2.33, or where tensors get their memory elsewhere (from a preloaded jemalloc, for example).
     """

@@ -1,4 +1,4 @@
-"""The measured peaks of a device: the best rates of large matrix products, and of a copy larger than its caches."""
+"""Measure the peaks of a device: the best rates of large matrix products, and of a copy larger than its caches."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def measure_peaks(device: torch.device, *, slow_s: float = 0.2) -> MeasuredPeaks
     """Measure the best rate of matrix products (n, n) x (n, n) over several sizes, by arithmetic, and of a copy.
 
     Sizes grow until a product takes longer than `slow_s`. A rate is the median of several runs of at least 10 ms. A
-    copy counts the bytes that it reads and the bytes that it writes. Use a process of its own: this changes
-    `float32_matmul_precision`.
+    copy counts the bytes that it reads and the bytes that it writes. Call this function in a process of its own: it
+    changes `float32_matmul_precision`.
     """
     clock = DeviceClock(device)
     tflop_per_s = {}
@@ -54,7 +54,7 @@ def _arithmetics(device: torch.device) -> list[str]:
 
 
 def _product_rate(arithmetic: str, device: torch.device, clock: Clock, slow_s: float) -> float | None:
-    """Operations per second; None where the device does not compute in that dtype, or only emulates bfloat16."""
+    """Return operations per second; None if the device does not compute in that dtype, or only emulates bfloat16."""
     if arithmetic == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return None
     torch.set_float32_matmul_precision("high" if arithmetic == "tf32" else "highest")
@@ -78,14 +78,14 @@ def _product(a: Tensor, b: Tensor) -> Callable[[], Any]:
 
 
 def _float8_product(a: Tensor, b: Tensor) -> Callable[[], Any]:
-    """As the precision `fp8` multiplies in inference: one scale for each operand, the result in bf16."""
+    """Multiply as the precision `fp8` does in inference: one scale for each operand, the result in bf16."""
     one = torch.ones((), device=a.device)
     out = torch.empty_like(a, dtype=torch.bfloat16)
     return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=out)
 
 
 def _copy_rate(device: torch.device, clock: Clock) -> float:
-    """Bytes read and bytes written together, per second."""
+    """Return the bytes read and written together, per second."""
     count = 2**28 if device.type == "cpu" else 2**30
     source = torch.ones(count, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
@@ -93,7 +93,7 @@ def _copy_rate(device: torch.device, clock: Clock) -> float:
 
 
 def median_s(work: Callable[[], Any], clock: Clock, *, runs: int = 5, run_s: float = 0.01) -> float:
-    """Seconds that `work` takes: the median over runs of at least `run_s`, after it was done twice to warm up."""
+    """Return the seconds of `work`: the median over runs of at least `run_s`, after two calls to warm up."""
     work()
     seconds = _timed_s(work, clock, 1)
     repetitions = max(1, round(run_s / max(seconds, 1e-9)))

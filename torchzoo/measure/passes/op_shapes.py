@@ -1,4 +1,4 @@
-"""What the operators of a step take, how often, and how long: by name, shapes and dtypes, as torch.profiler sees it."""
+"""Profile the operators of a step by name, shapes and dtypes of operands: how often they run, and how long."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from torchzoo.measure.passes.profiling import (
 from torchzoo.record import Operand, OperatorCalls, OperatorShapes
 
 STEPS = 3
-MOST = 1_000  # combinations of operator and operands that a record keeps: the longest
+MOST = 1_000  # the longest combinations of operator and operands, which a record keeps
 
-#: The profiler's names of dtypes are those of C++.
+#: Dtypes by the profiler's names, which are those of C++.
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -50,7 +50,7 @@ _LIST = "TensorList"
 
 
 class _Call(NamedTuple):
-    """One call of an operator, with the time that counts for it."""
+    """A call of an operator, with the time that counts for it."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -61,15 +61,15 @@ class _Call(NamedTuple):
 def measure_operator_shapes(
     step: Callable[[], Any], clock: Clock, device: torch.device, *, step_s: float
 ) -> OperatorShapes:
-    """Profile a few steady steps, shapes recorded, after one that does not count. (Of slow steps the only one counts.)
+    """Profile a few steady steps with shapes, after one that does not count. (Of slow steps the only one counts.)
 
-    Recording shapes costs the host time, so these steps are slower than those that are timed, but the kernels of a
-    device are not. Shares of the operators' time are what the result is for.
+    Recording shapes costs the host time, so these steps are slower than timed steps, but the kernels of a device are
+    not. The result is meant for shares of the operators' time.
 
     On a device, a kernel belongs to the innermost operator that started it, and operators that start none are left out.
     A kernel that no operator started, such as one that inductor wrote or one of a CUDA graph, is listed by its own
-    name; inductor's have the shapes that the profiler knows. On the CPU, an operator counts with its own time, without
-    the operators inside it, and what inductor compiled is one entry for each graph.
+    name; kernels of inductor have the shapes that the profiler knows. On the CPU, an operator counts with its own time,
+    without the operators inside it, and code that inductor compiled is one entry for each graph.
     """
     activity = profiler_activity(device)
     if activity is None:
@@ -85,7 +85,7 @@ def measure_operator_shapes(
 
 
 def calls_on_the_cpu(events: Iterable[Any]) -> list[_Call]:
-    """The operators, each with its own time."""
+    """Return the operators, each with its own time."""
     named = [(event, name) for event in events if (name := operator_name(event)) is not None]
     activities = [
         Activity(
@@ -101,7 +101,7 @@ def calls_on_the_cpu(events: Iterable[Any]) -> list[_Call]:
 
 
 def calls_on_a_device(events: Iterable[Any]) -> list[_Call]:
-    """The operators that started kernels, each with the time of its kernels; and kernels that no operator started."""
+    """Return the operators that started kernels, with the time of these kernels, and all other kernels."""
     events = list(events)
     kernels = [event for event in events if is_device_event(event)]
     started_by = {kernel.linked_correlation_id() for kernel in kernels} - {0}
@@ -127,7 +127,7 @@ def calls_on_a_device(events: Iterable[Any]) -> list[_Call]:
 
 
 def operands_of(event: Any) -> tuple[Operand, ...]:
-    """The tensors that an operator takes. Up to torch 2.11 the profiler does not tell how long a list of them is."""
+    """Return the tensors that an operator takes. Up to torch 2.11 the profiler does not give the length of lists."""
     shapes: Sequence[Any] = event.shapes()
     structured: Sequence[Any] = event.structured_input_shapes() if hasattr(event, "structured_input_shapes") else ()
     if len(structured) == len(shapes):
@@ -142,7 +142,7 @@ def operands_of(event: Any) -> tuple[Operand, ...]:
 
 
 def operator_shapes(calls: Iterable[_Call], spans: Sequence[Span], *, most: int = MOST) -> OperatorShapes:
-    """Calls in these spans of time, added up by operator and operands."""
+    """Add up the calls in these spans of time by operator and operands."""
     begin_ns, end_ns = spans[0][0], spans[-1][1]
     count: dict[tuple[str, tuple[Operand, ...]], int] = defaultdict(int)
     time_ns: dict[tuple[str, tuple[Operand, ...]], int] = defaultdict(int)

@@ -1,4 +1,4 @@
-"""Steps under torch.profiler, and what ran during them: kernels, copies and collectives; on the CPU, operators."""
+"""Run steps under torch.profiler, and read what ran: kernels, copies and collectives; on the CPU, operators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EventKind(enum.Enum):
 class Activity:
     """A kernel, a copy or a memset on the device; on the CPU, an operator, or a collective of gloo.
 
-    Times in Unix nanoseconds.
+    Times are in Unix nanoseconds.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Activity:
 
 
 def union(intervals: Iterable[Span]) -> list[Span]:
-    """The disjoint intervals, in order, that cover the same time."""
+    """Return the disjoint intervals, in order, that cover the same time."""
     joined: list[Span] = []
     for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
@@ -55,7 +55,7 @@ def union(intervals: Iterable[Span]) -> list[Span]:
 
 
 def within(disjoint: Sequence[Span], span: Span) -> int:
-    """How much of `span` is covered by the intervals, which are disjoint and in order."""
+    """Return how much of `span` is covered by the intervals, which are disjoint and in order."""
     first = bisect.bisect_right(disjoint, span[0], key=lambda interval: interval[1])
     past = bisect.bisect_left(disjoint, span[1], key=lambda interval: interval[0])
     return sum(min(end, span[1]) - max(begin, span[0]) for begin, end in disjoint[first:past])
@@ -63,20 +63,20 @@ def within(disjoint: Sequence[Span], span: Span) -> int:
 
 @dataclass(frozen=True)
 class Profiled:
-    """Steps that were profiled, and when each began and ended (in Unix nanoseconds)."""
+    """Steps that were profiled, with the begin and end of each (in Unix nanoseconds)."""
 
     profile: profile
     spans: tuple[Span, ...]
 
     def events(self) -> list[Any]:
-        """Kineto's own events: the public ones are slow to make, and the moment their times count from is private."""
+        """Return Kineto's own events: the public ones are slow to make, and the origin of their times is private."""
         kineto = self.profile.profiler
         assert kineto is not None
         assert kineto.kineto_results is not None
         return kineto.kineto_results.events()
 
     def how_many_fit(self, most: int) -> int:
-        """How many steps like the last one the time and the number of events allow: at least one."""
+        """Return how many steps like the last one the limits of time and events allow: at least one."""
         begin_ns, end_ns = self.spans[-1]
         by_time = int(BUDGET_S * 1e9 / (end_ns - begin_ns))
         by_events = MAX_EVENTS // max(1, len(self.events()))
@@ -91,12 +91,12 @@ def profile_steps(
     *,
     record_shapes: bool = False,
 ) -> Profiled:
-    """Take so many steps under the profiler, the device synchronised after each."""
+    """Take so many steps under the profiler, and synchronise the device after each."""
     spans = []
     clock.synchronize()
     with profile(activities=list(activities), record_shapes=record_shapes) as profiler:
         for _ in range(steps):
-            with record_function("step"):  # shown where the host's operators are
+            with record_function("step"):  # shown among the host's operators
                 begin_ns = time.time_ns()
                 step()
                 clock.synchronize()
@@ -105,13 +105,13 @@ def profile_steps(
 
 
 def profiler_activity(device: torch.device) -> ProfilerActivity | None:
-    """The activity to record for a device of that type; None where the profiler can't record it."""
+    """Return the activity to record for a device of that type; None where the profiler can't record it."""
     activity: ProfilerActivity | None = getattr(ProfilerActivity, device.type.upper(), None)
     return activity if activity in supported_activities() else None  # type: ignore[no-untyped-call]
 
 
 def activities_of(events: Iterable[Any], device: torch.device) -> Iterator[Activity]:
-    """What ran on the device during the profiled steps."""
+    """Return what ran on the device during the profiled steps."""
     return _operators(events) if device.type == "cpu" else _device_activities(events)
 
 
@@ -123,7 +123,7 @@ def _device_activities(events: Iterable[Any]) -> Iterator[Activity]:
 
 
 def _kind_on_device(event: Any) -> EventKind | None:
-    """The kind by kineto's category, or by the name where this PyTorch has no categories (2.11)."""
+    """Return the kind by kineto's category, or by the name where this PyTorch has no categories (2.11)."""
     if hasattr(event, "activity_type"):
         categories = {
             "kernel": _kind_of_kernel(event),
@@ -141,18 +141,18 @@ def _kind_of_kernel(event: Any) -> EventKind:
     return EventKind.COMMUNICATION if event.name().startswith(COLLECTIVE_KERNELS) else EventKind.COMPUTE
 
 
-#: How the names of NCCL's and RCCL's kernels begin.
+#: Prefixes of the names of NCCL's and RCCL's kernels.
 COLLECTIVE_KERNELS = ("nccl", "rccl")
-#: How those of gloo's operations begin. They run on threads of their own.
+#: The prefix of gloo's operations, which run on threads of their own.
 GLOO = "gloo:"
-#: Operators have a namespace. The autograd engine's nodes around them have one, too, but are the framework's. Operators
-#: that begin a collective, or wait for one, do not compute.
+#: Operators have a namespace. The nodes of the autograd engine around them have one, too, but belong to the framework.
+#: Operators that begin a collective, or wait for one, do not compute.
 _OPERATOR = re.compile(r"(?!(torch::)?autograd::|c10d::|_c10d_functional::|_dtensor::|FSDP::|fsdp::)\w+::")
 _COMPILED_GRAPH = re.compile(r"## Call CompiledFxGraph (\w{8})\w* ##")
 
 
 def operator_name(event: Any) -> str | None:
-    """The name of an operator, or of a graph that inductor compiled; None if the event is neither."""
+    """Return the name of an operator, or of a graph that inductor compiled; None if the event is neither."""
     name = _COMPILED_GRAPH.sub(r"CompiledFxGraph \1", event.name())
     return name if _OPERATOR.match(name) or name != event.name() else None
 
@@ -169,5 +169,5 @@ def _operators(events: Iterable[Any]) -> Iterator[Activity]:
 
 
 def is_device_event(event: Any) -> bool:
-    """Whether it is a kernel, a copy or a memset on a device."""
+    """Whether an event is a kernel, a copy or a memset on a device."""
     return event.device_type() != DeviceType.CPU and _kind_on_device(event) is not None
