@@ -25,6 +25,7 @@ UNCOUNTABLE = f"""{TINY}
 """
 
 
+@pytest.mark.slow
 def test_a_pass_that_fails_costs_no_timing_and_is_made_again(tmp_path: Path) -> None:
     zoo, path, mended = tmp_path / "zoo", tmp_path / "run", tmp_path / "mended"
     make_folder(zoo, "tiny", UNCOUNTABLE.replace("{flag}", f"not os.path.exists({str(mended)!r})"))

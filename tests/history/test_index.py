@@ -253,6 +253,7 @@ def open_at_once(path: Path, barrier: Barrier, answers: SimpleQueue[str]) -> Non
         answers.put(repr(error))
 
 
+@pytest.mark.slow
 def test_processes_that_make_one_new_index_at_once_wait_for_each_other(tmp_path: Path) -> None:
     """SQLite answers "locked" at once here, whatever its timeout: without a new try, 1 in 20 processes fails."""
     forked = multiprocessing.get_context("fork")

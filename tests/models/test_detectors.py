@@ -145,6 +145,7 @@ def assert_results_of(model: Model, precision: Precision) -> None:
         assert bool(torch.isfinite(output[0]["boxes"]).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 @pytest.mark.parametrize(
     ("name", "regions"),

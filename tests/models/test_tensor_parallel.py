@@ -70,6 +70,7 @@ def compare(rank: int, folder: str) -> None:
     os._exit(0)  # all is compared; on a busy machine a thread of C++ that was still running at the usual end aborted
 
 
+@pytest.mark.slow
 def test_gpt2_over_two_ranks_is_gpt2(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     spawn(compare, (str(tmp_path),), nprocs=RANKS)

@@ -338,6 +338,7 @@ def test_a_detector_is_checked_as_a_set(backend: Callable[..., str]) -> None:
     assert check(ToyDetector, Mode.EVAL, backend(shifts_scores)).status is CheckStatus.INCORRECT
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("run")
 def test_the_command_line_says_so_and_its_status_is_1_for_an_incorrect_case(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
