@@ -165,7 +165,7 @@ def results_of(records: Iterable[Record]) -> list[CaseResult]:
 
 
 def rendered(renderable: object, width: int = 200) -> str:
-    """What the terminal shows of a document or of a rich renderable."""
+    """Return the text that the terminal shows of a document or of a rich renderable."""
     console = Console(file=io.StringIO(), width=width, highlight=False)
     console.print(terminal.render(renderable) if isinstance(renderable, list) else renderable)
     return console.file.getvalue()  # type: ignore[attr-defined]

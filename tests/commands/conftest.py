@@ -1,4 +1,4 @@
-"""What tests of `torchzoo watch` share."""
+"""Fixtures of the tests of `torchzoo watch`."""
 
 from __future__ import annotations
 

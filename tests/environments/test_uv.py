@@ -1,4 +1,4 @@
-"""What uv is told, and the line of its messages that counts."""
+"""The settings that reach uv, and the line of its messages that says what went wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read: units and their intervals, and the progress of a run."""
+"""Texts for people: units with their intervals, and the progress of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What studies and userbenchmarks say of committed runs, held still by snapshots.
+"""Snapshots of the documents of studies and userbenchmarks of committed runs.
 
 `pytest --snapshot-update tests/userbenchmark/test_study_snapshots.py` writes them again. Review their diff like code.
 """

@@ -1,7 +1,7 @@
 """Software environments beside this one: made once for what a SPEC asks, and kept by their content.
 
 An environment that is made has the libraries of torchzoo and its models at the versions of this one, except what the
-SPEC changes and what belongs to that (see `kept_versions`). Torchzoo is not installed there: the same code of ours is
+SPEC changes and what belongs to that (see `pins`). Torchzoo is not installed there: the same code of ours is
 imported through `PYTHONPATH`.
 """
 
@@ -79,6 +79,107 @@ print(json.dumps({"version": version, "is_new": sys.version_info >= (3, 11), "pa
 """
 
 
+# --- uv ---
+
+
+def uv() -> str:
+    """Return the path of uv.
+
+    Raises:
+        TorchzooError: it is not installed.
+    """
+    found = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if found is None:
+        raise TorchzooError("software environments are made by uv, which is not installed: pip install uv")
+    return found
+
+
+def installer_variables(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of uv. Pip's own settings, such as its indexes, reach uv as well.
+
+    What is set for uv already stays.
+
+    Args:
+        extra: variables of the SPEC that are for the installer.
+    """
+    found = clean_variables() | dict(extra)
+    settings = _pip_settings(found)
+    chooses_index = {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX"} & set(found)
+    for name, variable, between in _OF_UV:
+        values = settings.get(name)
+        if values and variable not in found and not (chooses_index and "INDEX" in variable):
+            found[variable] = between.join(values)
+    if settings.get("pre", ["false"])[0].lower() in ("1", "true", "yes", "on"):
+        found.setdefault("UV_PRERELEASE", "allow")
+    found.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    return found
+
+
+def _pip_settings(variables: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the values of pip's settings for `pip install`, by name; nothing where there is no pip.
+
+    Settings of the environment come before those of `[install]` in pip's files, and these before those of `[global]`.
+    """
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    done = attempt(
+        lambda: subprocess.run(  # noqa: S603  this Python
+            command, check=False, capture_output=True, text=True, env=dict(variables)
+        )
+    )
+    if isinstance(done, Exception) or done.returncode:
+        return {}
+    by_place: dict[str, dict[str, list[str]]] = {"global": {}, "install": {}, ":env:": {}}
+    for place, name, value in re.findall(r"^(global|install|:env:)\.([\w-]+)=(.+)$", done.stdout, re.MULTILINE):
+        text = attempt(functools.partial(ast.literal_eval, value))
+        if isinstance(text, str):
+            by_place[place][name] = text.split()
+    return by_place["global"] | by_place["install"] | by_place[":env:"]
+
+
+def run_logged(command: Sequence[str], variables: Mapping[str, str], log: Path) -> int:
+    """Run a command, add it and all that it prints to the log, and return its exit status.
+
+    Raises:
+        OSError: it can't be started, or the log can't be written.
+    """
+    with log.open("ab") as file:
+        file.write(f"$ {' '.join(command)}\n".encode(errors="backslashreplace"))
+        file.flush()
+        return subprocess.run(  # noqa: S603  uv or git with what was asked for
+            command, check=False, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(variables)
+        ).returncode
+
+
+def essential_line(output: str, status: int) -> str:
+    """Return the line of uv's or git's messages that says what went wrong."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    full = [line.strip() for line in plain.splitlines() if "No space left on device" in line]
+    if full:
+        return one_line(full[-1])
+    causes = re.split(
+        r"^\s*(?:cause:|Caused by:|\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}\S*)\s", plain, flags=re.MULTILINE
+    )
+    if len(causes) > 1:  # of uv, the last is the first cause; it may be wrapped
+        return one_line(re.split(r"\n\s*(?:\n|\[|hint:)", causes[-1])[0])
+    lines = [line.strip() for line in plain.splitlines() if re.match(r"\s*(error|fatal):", line)]
+    return one_line(lines[-1]) if lines else f"exit status {status}"
+
+
+def is_passing(output: str) -> bool:
+    """Return whether uv or git failed for a reason that has nothing to do with what was asked for."""
+    return _PASSING.search(output) is not None
+
+
+def is_conflict(output: str) -> bool:
+    """Return whether uv says that versions don't fit together. (Then some might fit that are not kept.)"""
+    if re.search(r"there is no version of (\S+) and you require\s+\1", " ".join(output.split())):
+        return False  # what is asked for does not exist
+    return "No solution found" in output
+
+
+# --- environments ---
+
+
 class EnvironmentNotMade(TorchzooError):
     """An environment can't be made or used. The message is one line, and names the log."""
 
@@ -112,11 +213,11 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
     requirements: Requirements
 
 
-def prepare(spec: Spec | str, cache: Path | None = None, run: Run | None = None) -> PythonEnvironment:
+def prepare(spec: Spec | str, cache: Path | None = None, run: Run = run_logged) -> PythonEnvironment:
     """Return the environment that a SPEC asks for. If the cache does not have it, it is made, which can take minutes.
 
     Args:
-        spec: what is asked for, see `spec.parse`.
+        spec: what is asked for, see `parsing.parse`.
         cache: the folder of environments; None for `cache_folder()`.
         run: runs git and uv; a test gives its own.
 
@@ -135,7 +236,7 @@ def prepare(spec: Spec | str, cache: Path | None = None, run: Run | None = None)
     with locked(cache, plan.key):
         made = read_made(cache, plan.key)
         if made is None:
-            made = _make(plan, cache, run or run_logged)
+            made = _make(plan, cache, run)
         else:
             _check_unchanged(made)
         touch_used(cache, plan.key)
@@ -390,101 +491,3 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
     def _error(self, reason: str) -> EnvironmentNotMade:
         kind = NotMadeNow if is_passing(self._printed()) else EnvironmentNotMade
         return kind(f"can't make the environment {self.plan.spec.text}: {reason}; the whole log: {self.log}")
-
-
-# --- uv ---
-
-
-def uv() -> str:
-    """Return the path of uv.
-
-    Raises:
-        TorchzooError: it is not installed.
-    """
-    found = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
-    if found is None:
-        raise TorchzooError("software environments are made by uv, which is not installed: pip install uv")
-    return found
-
-
-def installer_variables(extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of uv. Pip's own settings, such as its indexes, reach uv as well.
-
-    What is set for uv already stays.
-
-    Args:
-        extra: variables of the SPEC that are for the installer.
-    """
-    found = clean_variables() | dict(extra)
-    settings = _pip_settings(found)
-    chooses_index = {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX"} & set(found)
-    for name, variable, between in _OF_UV:
-        values = settings.get(name)
-        if values and variable not in found and not (chooses_index and "INDEX" in variable):
-            found[variable] = between.join(values)
-    if settings.get("pre", ["false"])[0].lower() in ("1", "true", "yes", "on"):
-        found.setdefault("UV_PRERELEASE", "allow")
-    found.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
-    return found
-
-
-def _pip_settings(variables: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the values of pip's settings for `pip install`, by name; nothing where there is no pip.
-
-    Settings of the environment come before those of `[install]` in pip's files, and these before those of `[global]`.
-    """
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    done = attempt(
-        lambda: subprocess.run(  # noqa: S603  this Python
-            command, check=False, capture_output=True, text=True, env=dict(variables)
-        )
-    )
-    if isinstance(done, Exception) or done.returncode:
-        return {}
-    by_place: dict[str, dict[str, list[str]]] = {"global": {}, "install": {}, ":env:": {}}
-    for place, name, value in re.findall(r"^(global|install|:env:)\.([\w-]+)=(.+)$", done.stdout, re.MULTILINE):
-        text = attempt(functools.partial(ast.literal_eval, value))
-        if isinstance(text, str):
-            by_place[place][name] = text.split()
-    return by_place["global"] | by_place["install"] | by_place[":env:"]
-
-
-def run_logged(command: Sequence[str], variables: Mapping[str, str], log: Path) -> int:
-    """Run a command, add it and all that it prints to the log, and return its exit status.
-
-    Raises:
-        OSError: it can't be started, or the log can't be written.
-    """
-    with log.open("ab") as file:
-        file.write(f"$ {' '.join(command)}\n".encode(errors="backslashreplace"))
-        file.flush()
-        return subprocess.run(  # noqa: S603  uv or git with what was asked for
-            command, check=False, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(variables)
-        ).returncode
-
-
-def essential_line(output: str, status: int) -> str:
-    """Return the line of uv's or git's messages that says what went wrong."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    full = [line.strip() for line in plain.splitlines() if "No space left on device" in line]
-    if full:
-        return one_line(full[-1])
-    causes = re.split(
-        r"^\s*(?:cause:|Caused by:|\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}\S*)\s", plain, flags=re.MULTILINE
-    )
-    if len(causes) > 1:  # of uv, the last is the first cause; it may be wrapped
-        return one_line(re.split(r"\n\s*(?:\n|\[|hint:)", causes[-1])[0])
-    lines = [line.strip() for line in plain.splitlines() if re.match(r"\s*(error|fatal):", line)]
-    return one_line(lines[-1]) if lines else f"exit status {status}"
-
-
-def is_passing(output: str) -> bool:
-    """Return whether uv or git failed for a reason that has nothing to do with what was asked for."""
-    return _PASSING.search(output) is not None
-
-
-def is_conflict(output: str) -> bool:
-    """Return whether uv says that versions don't fit together. (Then some might fit that are not kept.)"""
-    if re.search(r"there is no version of (\S+) and you require\s+\1", " ".join(output.split())):
-        return False  # what is asked for does not exist
-    return "No solution found" in output

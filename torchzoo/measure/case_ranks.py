@@ -111,10 +111,6 @@ class Ranks(Generic[OwnT]):
 class CaseRanks(Ranks[CaseRank]):
     """All ranks of a case, of which there may be one, as rank 0 sees them."""
 
-    def __init__(self, own: CaseRank, lines: Sequence[Line] = ()) -> None:
-        super().__init__(own, lines)
-        self.own = own
-
     def variant(self, name: str) -> Variant:
         """Return the variant of rank 0, with a step that all ranks take."""
         own = self.own.variants[name]

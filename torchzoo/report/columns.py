@@ -41,9 +41,7 @@ def _shown(value: Any, unit: Unit, detail: Detail) -> str:
         with_interval = units.latency if unit is Unit.SECONDS else units.speedup
         return with_interval(value, has_confidence=detail is Detail.ALL)
     value = value.value if isinstance(value, Estimate) else value
-    if unit is Unit.RATIO:
-        return f"{value:.2f}x"
-    return units.seconds(value) if unit is Unit.SECONDS else units.size(value)
+    return f"{value:.2f}x" if unit is Unit.RATIO else units.metric_value(value, unit)
 
 
 def _bound(figures: CaseFigures, detail: Detail) -> str:

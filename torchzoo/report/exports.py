@@ -197,7 +197,8 @@ def _runner(result: CaseResult, manifest: Manifest) -> dict[str, Any]:
 def metrics(result: CaseResult) -> Metrics:
     """What is known of a case. A case of eager alone has a latency and a peak of memory."""
     processes = [_of_process(case_figures([one])) for one in result.records if isinstance(one.outcome, Measured)]
-    found = {name: [one[name] for one in processes if one.get(name) is not None] for one in processes for name in one}
+    names = dict.fromkeys(name for one in processes for name in one)
+    found = {name: [one[name] for one in processes if one.get(name) is not None] for name in names}
     return {name: values for name, values in found.items() if values}
 
 

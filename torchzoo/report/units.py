@@ -147,9 +147,9 @@ def _interval(estimate: Estimate, low: str, high: str, *, has_confidence: bool =
 
 def metric_value(value: float, unit: str) -> str:
     """`7.03 ms`, `1.50 GiB`, or `0.675x` for a ratio."""
-    if unit == "s":
-        return seconds(value)
-    return size(round(value)) if unit == "bytes" else f"{value:.3g}x"
+    if unit == "ratio":
+        return f"{value:.3g}x"
+    return seconds(value) if unit == "s" else _scaled(value, {"bytes": _BYTES, "J": _JOULES}[unit])
 
 
 def difference(share: float) -> str:

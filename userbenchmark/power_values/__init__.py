@@ -4,7 +4,8 @@ Ten models whose inference in bfloat16 is mostly products of large matrices, at 
 with its random weights, the same step runs with weights whose spectra are those of trained networks (Martin & Mahoney,
 2021, arXiv:1810.01075), and with these pruned to 90% zeros (Gale, Elsen & Hooker, 2019, arXiv:1902.09574).
 `other_values.py` of this folder has how they are drawn. Both take turns in one process. A ratio below 1 says that
-the step is faster with the other values than with the random ones. As a control, `--backend values:zeros` has zeros.
+the step is faster with the other values than with the random ones. As a control, `--backend
+power_values/values:zeros` has zeros.
 """
 
 from __future__ import annotations
