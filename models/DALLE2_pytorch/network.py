@@ -16,6 +16,8 @@ from transformers import (
     CLIPVisionModelWithProjection,
 )
 
+from torchzoo.model.attention import attend_alike
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -41,6 +43,7 @@ class TextEncoder(nn.Module):
         super().__init__()
         clip = CLIPTextConfig(projection_dim=config.embedding_size, max_position_embeddings=config.caption_length)
         self.clip = CLIPTextModelWithProjection(clip).requires_grad_(requires_grad=False)
+        attend_alike(self.clip)
 
     def forward(self, captions: Tensor) -> tuple[Tensor, Tensor]:
         output = self.clip(captions)

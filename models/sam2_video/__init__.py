@@ -6,8 +6,9 @@ says 38.9 M parameters; ours has 38,962,498, with the memory of videos.
 A step tracks one object through 8 frames of 1024 x 1024, one after another, as the authors' predictor does. Each frame
 is encoded; in all but the first, memory attention compares it with the memories of the first frame and of those before
 it, at most 7; one of three masks is chosen; and the memory encoder writes a memory of it. The session that holds the
-memories is new in each step. The results are masks of 256 x 256 and scores of the object's presence. The amount of work
-does not depend on them. They are not scaled up to the size of a video, and no holes are filled.
+memories is new in each step. The results are masks of 256 x 256, scores of the object's presence, and the memory of the
+last frame (so that no compiler leaves it out). The amount of work does not depend on them. They are not scaled up to
+the size of a video, and no holes are filled.
 
 A step has 5,231 GFLOP by our count. By hand: image encoder 8 x 292.4 = 2,339 (three blocks with global attention have
 77 each), memory attention 2,768 in 7 frames (its keys are 1 to 7 times 4,096 places), memory encoder 91: 5,198 without

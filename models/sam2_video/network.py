@@ -39,19 +39,30 @@ class Tracker(nn.Module):
         super().__init__()
         self.model = Sam2Video(config)
 
-    def forward(self, videos: Tensor, points: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Videos (B, F, 3, H, W), points (B, 1, 1, 1, 2: x, y) and labels to masks (B, F, S, S) and scores (B, F)."""
-        tracks = [self.track(*each) for each in zip(videos, points, labels, strict=True)]
-        masks, scores = zip(*tracks, strict=True)
-        return torch.stack(masks), torch.stack(scores)
+    def forward(self, videos: Tensor, points: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        """Track what a point shows in the first frame of each video.
 
-    def track(self, video: Tensor, point: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        Args:
+            videos: (B, F, 3, H, W).
+            points: (B, 1, 1, 1, 2), x and y in pixels.
+            labels: (B, 1, 1, 1), 1 for a point inside of the object.
+
+        Returns: masks (B, F, S, S), scores of the object's presence (B, F), and what the frame after the last would
+            remember of the last: features (B, ...) and a pointer (B, C) to the object.
+        """
+        tracks = [self.track(*each) for each in zip(videos, points, labels, strict=True)]
+        return tuple(map(torch.stack, zip(*tracks, strict=True)))
+
+    def track(self, video: Tensor, point: Tensor, label: Tensor) -> tuple[Tensor, ...]:
         names = ("inference_device", "inference_state_device", "video_storage_device")
         devices: dict[str, Any] = dict.fromkeys(names, video.device)
         session = Sam2VideoInferenceSession(video=video, dtype=video.dtype, **devices)
         inputs = {"point_coords": point, "point_labels": label}
-        session.add_point_inputs(session.obj_id_to_idx(OBJECT), 0, inputs)
+        index = session.obj_id_to_idx(OBJECT)
+        session.add_point_inputs(index, 0, inputs)
         session.obj_with_new_inputs = [OBJECT]
-        frames = [self.model(session, frame_idx=index) for index in range(len(video))]
+        frames = [self.model(session, frame_idx=frame) for frame in range(len(video))]
         masks = torch.cat([frame.pred_masks for frame in frames])
-        return masks.squeeze(1), torch.cat([frame.object_score_logits for frame in frames]).squeeze(1)
+        scores = torch.cat([frame.object_score_logits for frame in frames])
+        memory = session.output_dict_per_obj[index]["non_cond_frame_outputs"][len(video) - 1]
+        return masks.squeeze(1), scores.squeeze(1), memory["maskmem_features"], memory["object_pointer"].flatten()

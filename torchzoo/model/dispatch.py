@@ -17,6 +17,11 @@ from torchzoo.model.tensors import tensors_in
 #: Higher-order operators that PyTorch computes in eager by plain operators.
 _MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})
 
+#: Higher-order operators that run one operator, which is their operand, with a saved state of random numbers.
+_WITH_RANDOM_STATE = frozenset(
+    {"run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_rng_state", "run_dtensor_rng_op"}
+)
+
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode that passes each operator that computes to `see`, which runs it and returns its result.
@@ -68,7 +73,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if str(func) in _MADE_OF_OPERATORS:
             with self:
                 return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
-        args, kwargs = tree_map(self._seen_inside, (args, kwargs))
+        args, kwargs = tree_map(functools.partial(self._seen_inside, func), (args, kwargs))
         return func(*args, **kwargs)
 
     def run_parts(self, func: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -82,8 +87,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self:
             return func.decompose(*args, **kwargs)
 
-    def _seen_inside(self, operand: Any) -> Any:
-        if not takes_operators(operand):
+    def _seen_inside(self, func: HigherOrderOperator, operand: Any) -> Any:
+        if not runs(func, operand):
             return operand
 
         @functools.wraps(operand)
@@ -94,6 +99,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run
 
 
-def takes_operators(operand: Any) -> bool:
-    """Whether an operand of a higher-order operator is a function or a graph that it runs."""
-    return callable(operand) and not isinstance(operand, type | torch.Tensor | OpOverload | OpOverloadPacket)
+def runs(func: HigherOrderOperator, operand: Any) -> bool:
+    """Whether a higher-order operator runs this operand: a function, a graph, or an operator."""
+    if isinstance(operand, OpOverload):
+        return str(func) in _WITH_RANDOM_STATE
+    return callable(operand) and not isinstance(operand, type | torch.Tensor | OpOverloadPacket)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from measuring import measure
 from torch import Tensor, distributed, nn
+from torch._prims.rng_prims import run_with_rng_state
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
@@ -232,6 +233,31 @@ def test_second_derivatives_and_vmap_are_counted() -> None:
     assert count_work(second).total == 4 * 2 * 3 * 4 * 4  # forward, backward, and backward through each
     many = torch.func.vmap(lambda x: x @ MATRIX)
     assert count_work(lambda: many(torch.randn(3, 2, 6))).total == 2 * 3 * 2 * 6 * 7
+
+
+def test_attention_counts_the_heads_of_queries_that_share_keys() -> None:
+    query = torch.randn(2, 8, 5, 4, requires_grad=True)
+    key, value = (torch.randn(2, 2, 7, 4, requires_grad=True) for _ in range(2))
+
+    def step() -> None:
+        F.scaled_dot_product_attention(query, key, value, enable_gqa=True).sum().backward()
+
+    work = count_work(step)
+    assert not work.without_formula
+    assert work.total == 2 * (2 + 5) * (2 * 8 * 5 * 7 * 4)  # two products, and five in the backward pass
+    assert work.attention == {
+        "scaled_dot_product_flash_attention_for_cpu (query 2x8x5x4, key 2x2x7x4, value 2x2x7x4, not causal)": 1
+    }
+
+
+def test_an_operator_that_runs_with_saved_random_numbers_is_seen() -> None:
+    """As recomputation in compiled code runs it, attention included."""
+    q = torch.randn(1, 2, 3, 4)
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    work = count_work(lambda: run_with_rng_state(torch.get_rng_state(), attention, q, q, q))
+    assert not work.without_formula
+    assert work.total == 2 * 2 * (2 * 3 * 3 * 4)
+    assert sum(work.attention.values()) == 1
 
 
 def test_under_autocast_operations_are_of_the_dtype_that_it_chose() -> None:

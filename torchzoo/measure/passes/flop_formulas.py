@@ -159,6 +159,16 @@ def _stored(sparse: Tensor) -> int:
     return stored_numbers(sparse).numel() // (2 if sparse.is_complex() else 1)
 
 
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    """Count the scores and their sum over values, for all pairs. Heads of queries may share keys and values."""
+    return 2 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+
+
+def _attention_backward(_grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    """Count the scores again, and two products for each of the two of the forward pass."""
+    return 2 * query.shape[:-1].numel() * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1])
+
+
 def _flex_attention(
     query: Tensor, key: Tensor, value: Tensor, _score: Any, mask: tuple[Any, ...], *_: Any, **__: Any
 ) -> int:
@@ -192,6 +202,8 @@ def _pairs_in(counts: Tensor, indices: Tensor, rows: int, columns: int, queries:
     return int((widths.sum(-1) * heights).sum())
 
 
+_KERNELS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+
 FORMULAS: dict[Any, Callable[..., int]] = {
     aten.addmm_: flop_registry[aten.addmm],
     aten.baddbmm_: flop_registry[aten.baddbmm],
@@ -219,11 +231,9 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.mkldnn_rnn_layer_backward: _mkldnn_rnn_backward,
     flex_attention: _flex_attention,
     flex_attention_backward: _flex_attention_backward,
-    # torch 2.11 has no formula for the CPU's attention
-    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
-        aten._scaled_dot_product_flash_attention_backward
-    ],
+    # torch 2.11 has no formula for the CPU's attention, nor for grouped queries
+    **{getattr(aten, f"_scaled_dot_product_{kernel}"): _attention for kernel in _KERNELS},
+    **{getattr(aten, f"_scaled_dot_product_{kernel}_backward"): _attention_backward for kernel in _KERNELS},
 }
 
 

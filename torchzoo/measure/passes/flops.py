@@ -18,7 +18,7 @@ from torchzoo.case import Backend, Case
 from torchzoo.measure.passes.flop_formulas import formulas, sparse_product
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
-from torchzoo.model.dispatch import OperatorMode, takes_operators
+from torchzoo.model.dispatch import OperatorMode, runs
 from torchzoo.model.tensors import stored_bytes, tensors_in
 from torchzoo.record import Flops
 
@@ -210,12 +210,13 @@ class _Counter(OperatorMode):
 
     def see_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         has_formula = func in self._formulas
+        runs_operators = any(runs(func, operand) for operand in tree_leaves((args, kwargs)))
         was_counted, self._is_counted = self._is_counted, self._is_counted or has_formula
         try:
             result = self.run_inside(func, args, kwargs)
         finally:
             self._is_counted = was_counted
-        if not was_counted and (has_formula or not any(map(takes_operators, tree_leaves((args, kwargs))))):
+        if not was_counted and (has_formula or not runs_operators):
             self._count(func, f"{func.namespace}::{func.name()}", args, kwargs, result)
         return result
 
