@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from typing import Self
 
 import msgspec
 
@@ -30,17 +31,31 @@ class Stage(enum.StrEnum):
 
 
 class Pass(enum.StrEnum):
-    """A measurement of a run besides time and memory. Each pass has steps of its own, apart from the timing."""
+    """A measurement of a run besides time and memory, in steps of its own. `help` is that of its option."""
 
-    BREAKDOWN = "breakdown"
-    OP_SHAPES = "op_shapes"
-    ENERGY = "energy"
-    FLOPS = "flops"
-    API = "api"
-    MEMORY_ALONE = "memory_alone"
-    LEAK_CHECK = "leak_check"
-    CHECK = "check"
-    CHECK_ONLY = "check_only"  # the check without any timing
+    help: str
+
+    def __new__(cls, value: str, text: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.help = value, text
+        return member
+
+    BREAKDOWN = (
+        "breakdown",
+        "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
+    )
+    OP_SHAPES = (
+        "op_shapes",
+        "operators by the shapes and dtypes that they take, with their calls and times; "
+        "`torchzoo export RUN --format op-shapes` writes them",
+    )
+    ENERGY = "energy", "joules per step and per sample, by NVML's counter"
+    FLOPS = "flops", "operations of a step, what the device achieved of its peak, and what bounds it"
+    API = "api", "the functions and operators of PyTorch that a step touches"
+    MEMORY_ALONE = "memory_alone", "peaks of a compiled candidate in a process of its own, in which eager never ran"
+    LEAK_CHECK = "leak_check", "growth of device and host memory over many steps"
+    CHECK = "check", "results compared with eager's, judged by an fp64 reference"
+    CHECK_ONLY = "check_only", "--check without any timing: many cases are checked at the same time"
 
 
 #: The time that a worker has to end the process in which the candidate is alone.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from torchzoo.case import Backend, Case, Mode, Precision
-from torchzoo.measure import case_rank, passes, variant_run
+from torchzoo.measure import case_rank, variant_run
 from torchzoo.measure import measure_case as case_module
 from torchzoo.record import Measured
 from torchzoo.settings import Pass, Settings, Stage
@@ -39,8 +39,8 @@ def measure(
 
 
 def spy(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[..., None]) -> None:
-    """Call `before` with the arguments of each call of a function that `measure_case` uses (those of `passes`, too)."""
-    module: Any = next(one for one in (passes, case_rank, variant_run, case_module) if hasattr(one, name))
+    """Call `before` with the arguments of each call of a function that `measure_case` uses."""
+    module: Any = next(one for one in (case_rank, variant_run, case_module) if hasattr(one, name))
     function = getattr(module, name)
 
     @functools.wraps(function)

@@ -16,8 +16,9 @@ from torchzoo.case import Mode
 from torchzoo.cli import build_parser
 from torchzoo.commands.options import run_request
 from torchzoo.measure import case_rank
+from torchzoo.measure import measure_case as case_module
 from torchzoo.measure.case_ranks import CaseRanks
-from torchzoo.measure.check import check_case as check_module
+from torchzoo.measure.passes import Measure, PassContext, PassRow
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
@@ -43,15 +44,21 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
     events: list[str] = []
     before = ["apply_precision", "warm_up", "inspect_step", "check_precision", "watch_compilation", "candidate_variant"]
     timed = ["count_compiled", "measure_memory", "step_until_steady", "measure_latency", "measure_throughput"]
-    note(
-        monkeypatch,
-        events,
-        [*before, *timed, "energy_of", "breakdown_of", "_require_finite", "growth_of", "flops_and_api_of", "check_of"],
-    )
+    note(monkeypatch, events, [*before, *timed, "_require_finite", "check_case"])
+    load = PassRow.load
+
+    def noted(row: PassRow) -> Measure:
+        def measure_noted(context: PassContext) -> Any:
+            events.append(f"{row.module} {context.variant.name}")
+            return load(row)(context)
+
+        return measure_noted
+
+    monkeypatch.setattr(PassRow, "load", noted)
     measured = measure(
         tmp_path,
         backend="aot_eager",
-        ask=(Pass.CHECK,),
+        ask=tuple(Pass),
         tell=lambda stage: events.append(stage.upper()),
         window=lambda: events.append("window"),
     )
@@ -81,17 +88,22 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
         "measure_throughput eager",
         "measure_throughput candidate",
         "_require_finite",  # from here on, what was measured counts whatever comes
-        "energy_of eager",
-        "energy_of candidate",
-        "breakdown_of eager",  # after all energy: the profiler leaves its hooks in the process
-        "breakdown_of candidate",
+        "energy eager",
+        "energy candidate",
+        "breakdown eager",  # after all energy: the profiler leaves its hooks in the process
+        "breakdown candidate",
+        "op_shapes eager",
+        "op_shapes candidate",
         "EXAMINE",
-        "growth_of eager",
-        "growth_of candidate",
-        "flops_and_api_of",
+        "leak eager",
+        "leak candidate",
+        "coverage candidate",
+        "flops eager",
+        "flops candidate",
+        "api eager",
         "HOLD",
         "CHECK",
-        "check_of",
+        "check_case",
     ]
     assert [name.upper() for name in measured.stage_seconds] == [event for event in events if event.isupper()]
     assert measured.stage_seconds.keys() == measured.stage_cpu_seconds.keys()
@@ -165,7 +177,7 @@ def test_the_measured_model_is_gone_when_the_check_builds_its_own(
         return Check(status=CheckStatus.CORRECT)
 
     spy(monkeypatch, "eager_variant", hold)
-    monkeypatch.setattr(check_module, "check_case", check_case)
+    monkeypatch.setattr(case_module, "check_case", check_case)
     measured = measure(tmp_path, backend=backend, ask=(Pass.CHECK,))
     assert len(alive) == 6
     assert not any(alive)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.frame import to_frame
 from torchzoo.commands import run as command
-from torchzoo.commands.options import PASSES
 from torchzoo.errors import UsageError, unknown
 from torchzoo.report import terminal
 from torchzoo.report.summary import next_steps
 from torchzoo.run.fork_server import server_ended
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.settings import Pass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def words_of(models: str | Iterable[str], options: Mapping[str, Any]) -> list[st
         TypeError: the command has no such option.
     """
     actions = {one.dest: one for one in parsed([]).parser._actions if one.help != argparse.SUPPRESS}
-    actions |= dict.fromkeys(PASSES, actions["passes"])
+    actions |= dict.fromkeys(Pass, actions["passes"])
     found: list[str] = []
     for name, value in options.items():
         if name not in actions or name in ("passes", "models", "help", *NOT_IN_PYTHON):

@@ -297,19 +297,6 @@ _OPTIONS = (
 )
 OPTIONS = {one.name: one for one in _OPTIONS}
 
-#: The passes that `torchzoo run` has as options without a value.
-PASSES = {
-    Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
-    Pass.OP_SHAPES: "operators by the shapes and dtypes that they take, with their calls and times; "
-    "`torchzoo export RUN --format op-shapes` writes them",
-    Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
-    Pass.CHECK: "results compared with eager's, judged by an fp64 reference",
-    Pass.CHECK_ONLY: "--check without any timing: many cases are checked at the same time",
-    Pass.MEMORY_ALONE: "peaks of a compiled candidate in a process of its own, in which eager never ran",
-    Pass.LEAK_CHECK: "growth of device and host memory over many steps",
-    Pass.ENERGY: "joules per step and per sample, by NVML's counter",
-    Pass.API: "the functions and operators of PyTorch that a step touches",
-}
 #: Condition under which a requested pass has an effect, and the message if it has none.
 _PASS_EFFECTS: dict[Pass, tuple[Callable[[GivenOptions], bool], str]] = {
     Pass.MEMORY_ALONE: (lambda asked: asked.compiles, f"--memory-alone has no effect: {_EAGER_ALONE}"),
@@ -332,8 +319,8 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
     parser.add_argument(
         "--exclusive", action="store_true", help="prepare one case at a time, for wall-clock compile times"
     )
-    for one, text in PASSES.items():
-        passes.add_argument(_flag(one), dest="passes", action="append_const", const=one, help=text)
+    for one in Pass:
+        passes.add_argument(_flag(one), dest="passes", action="append_const", const=one, help=one.help)
     OPTIONS["trace"].add(passes)
 
 

@@ -23,7 +23,6 @@ from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, keeping_state
 from torchzoo.measure.host import LEAST_CORES, HostGate, in_this_thread
 from torchzoo.measure.latency import quiet_python, timed_step_s
 from torchzoo.measure.memory import free_memory, measure_memory
-from torchzoo.measure.passes.communication import Communication, measure_communication
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import Participant, use_device
 from torchzoo.measure.start_state import CanNotRestore, StartState
@@ -273,17 +272,6 @@ class CaseRank(Participant):
         torch._dynamo.reset()
         free_memory(self.device)
 
-    def values(self, kind: str, steps: int) -> list[float]:
-        """Return numbers from the first steps of a new model: see `torchzoo.measure.check.check_ranks`."""
-        from torchzoo.measure.check.check_ranks import first_values
-
-        return first_values(self, kind, steps)
-
     def memory(self, name: str, steps: int) -> Memory:
         """Measure the peaks of memory of so many steps."""
         return measure_memory(self.variants[name].step, steps, self.device)
-
-    def communication(self, name: str, steps: int) -> Communication | None:
-        """Measure the collectives of this rank in so many steps."""
-        self.variants[name].select()
-        return measure_communication(self.variants[name].step, self.clock, self.device, world=self.world, steps=steps)

@@ -80,17 +80,21 @@ class Ranks(Generic[OwnT]):
         return [torch.device(name) for name in self.everywhere(Participant.device_name)]
 
     def everywhere(
-        self, method: Callable[Concatenate[OwnT, P], FoundT], *arguments: P.args, **named: P.kwargs
+        self, function: Callable[Concatenate[OwnT, P], FoundT], *arguments: P.args, **named: P.kwargs
     ) -> list[FoundT]:
-        """Call a method in all ranks at the same time, and return what it returned, in the order of ranks."""
-        self.tell(_CALL + pickle.dumps((method.__name__, arguments, named)))
-        own = getattr(self.own, method.__name__)(*arguments, **named)
+        """Call a method of a rank, or a function of a module whose first argument is a rank, in all ranks at once.
+
+        Return the results in the order of ranks.
+        """
+        if self._lines:
+            self.tell(_CALL + pickle.dumps((function, arguments, named)))
+        own = function(self.own, *arguments, **named)
         return [own, *(pickle.loads(answer) for answer in self.answers())]  # noqa: S301  of our own process
 
     def meet(self) -> None:
         """Let all ranks join one process group."""
         port = self.own.meet()
-        self.tell(_CALL + pickle.dumps(("meet", (port,), {})))
+        self.tell(_CALL + pickle.dumps((Participant.meet, (port,), {})))
         self.answers()
         self.everywhere(Participant.join)
 
@@ -196,5 +200,5 @@ def follow(own: Any, line: Line) -> None:
             own.synchronize(own.clock)
             line.send(b"")
         else:
-            method, arguments, named = pickle.loads(rest)  # noqa: S301  of our own process
-            line.send(pickle.dumps(getattr(own, method)(*arguments, **named)))
+            function, arguments, named = pickle.loads(rest)  # noqa: S301  of our own process
+            line.send(pickle.dumps(function(own, *arguments, **named)))

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 
 from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.machine import facts
-from torchzoo.measure import passes
 from torchzoo.measure.case_rank import CaseRank
 from torchzoo.measure.case_ranks import CaseRanks, Line
+from torchzoo.measure.check.check_case import check_case
+from torchzoo.measure.check.check_ranks import check_ranks
+from torchzoo.measure.check.runs import TimedRuns, timed_runs
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import require_eager, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, loss_scale, why_not_measured
@@ -30,6 +32,7 @@ from torchzoo.measure.latency import (
     steps_in,
 )
 from torchzoo.measure.memory import free_memory
+from torchzoo.measure.passes import PASSES, PassContext, only_of
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.quantization import refusals_are_skips
@@ -49,9 +52,6 @@ from torchzoo.record import (
 )
 from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
-
-if TYPE_CHECKING:
-    from torchzoo.measure.check.runs import TimedRuns
 
 _Found = TypeVar("_Found")
 
@@ -101,7 +101,7 @@ def measure_case(
         measured = _measure_model(ranks, case, spec, device, settings, stages, window, keep_whole)
         if checks:
             keep_whole(measured)
-        return measured, passes.timed_runs_of(ranks.own) if checks and has_code_to_check(case) else None
+        return measured, timed_runs(ranks.own) if checks and has_code_to_check(case) else None
 
     measured, timed = with_model(ranks, with_its_model)
     if checks:
@@ -144,10 +144,10 @@ def check_results(ranks: CaseRanks, stages: Stages, *, timed: TimedRuns | None =
     free_memory(own.device)
     if ranks.size > 1:
         stages.enter(Stage.CHECK)
-        return passes.check_ranks_of(ranks, own.case)
+        return check_ranks(ranks, own.case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(own.case, own.spec, own.model_class, own.device, timed)
+    return check_case(own.case, own.spec, own.model_class, own.device, timed=timed)
 
 
 def _measure_model(
@@ -218,25 +218,30 @@ def _measure_model(
         figures = partial(_figures, ranks, runs, timing, gate, flags, rank_steps_s, settings)
         keep(figures())
         ranks.everywhere(CaseRank.release_core)  # threads that a pass starts would be pinned to it, too
-        for run in runs:
-            run.energy = passes.energy_of(run.variant, settings, ranks.devices(), clock, run.step_s)
-        for run in runs:
-            run.breakdown = passes.breakdown_of(run.variant, case, settings, device, clock, run.step_s)
-            run.device_work = passes.device_work_of(run.variant, device, clock)
-            run.operator_shapes = passes.operator_shapes_of(run.variant, settings, device, clock, run.step_s)
-        for run in runs:
-            run.communication = passes.communication_of(ranks, run.variant, run.step_s)
+        _make_passes(ranks, runs, clock, settings, in_window=True)
     for run in runs:
         run.count_late_graphs(settings)
 
     stages.enter(Stage.EXAMINE)
-    for run in runs:
-        run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
-        run.coverage = passes.coverage_of(case, eager.variant, run.variant, own.variants[run.variant.name].modules)
-    eager.variant.select()
-    flops, api = passes.flops_and_api_of(eager.variant.step, settings)
-    captured = passes.captured_work_of(ranks, model, settings)
-    return msgspec.structs.replace(figures(), flops=flops, candidate_flops=captured, api=api)
+    _make_passes(ranks, runs, clock, settings, in_window=False)
+    return figures()
+
+
+def _make_passes(
+    ranks: CaseRanks, runs: Sequence[VariantRun], clock: DeviceClock, settings: Settings, *, in_window: bool
+) -> None:
+    """Make the passes of the window, or those after it, that are asked for or always made."""
+    for row in PASSES:
+        if row.in_window is not in_window or not row.when(ranks.own.case, settings):
+            continue
+        measure = row.load()
+        for run in runs:
+            if run.variant.name in row.variants:
+                run.variant.select()
+                context = PassContext(
+                    ranks=ranks, variant=run.variant, step_s=run.step_s, clock=clock, settings=settings
+                )
+                run.found.append(measure(context))
 
 
 def _figures(
@@ -251,10 +256,12 @@ def _figures(
     """Return all figures measured so far. A check that was asked for is not made yet."""
     own = ranks.own
     case, model = own.case, own.model
+    found = {run.variant.name: run.fields() for run in runs}
     return Measured(
+        **only_of(Measured, {name: value for fields in found.values() for name, value in fields.items()}),
         blocks=timing.latency.blocks,
         stop_reason=timing.latency.stop_reason,
-        variants={run.variant.name: run.result() for run in runs},
+        variants={run.variant.name: run.result(found[run.variant.name]) for run in runs},
         samples_per_step=model.samples_per_step * (1 if case.parallel is Parallel.TP else case.world),
         sample_unit=model.sample_unit,
         bytes_read_per_step=None if case.parallel is Parallel.TP else model.bytes_read_per_step,  # a rank reads a part
@@ -284,7 +291,9 @@ def _figures(
             RankResult(
                 step_s=step_s,
                 memory={run.variant.name: run.memories[rank] for run in runs},
-                communication={run.variant.name: run.communication[rank].steps for run in runs if run.communication},
+                communication={
+                    name: one["communication"][rank] for name, one in found.items() if "communication" in one
+                },
                 device_state_before=timing.states_before[rank],
                 device_state_after=timing.states_after[rank],
             )

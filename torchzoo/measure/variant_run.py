@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from torchzoo.measure.case_rank import CaseRank
 from torchzoo.measure.case_ranks import CaseRanks
@@ -12,22 +13,11 @@ from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, packaged
 from torchzoo.measure.finite import loss_scale
 from torchzoo.measure.memory import watch_device_peak
-from torchzoo.measure.passes.breakdown import DeviceWork
-from torchzoo.measure.passes.communication import Communication, collectives
+from torchzoo.measure.passes import Fields, only_of
 from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
-from torchzoo.record import (
-    BackToBack,
-    Breakdown,
-    Compilation,
-    Coverage,
-    Energy,
-    Growth,
-    Memory,
-    OperatorShapes,
-    VariantResult,
-)
+from torchzoo.record import BackToBack, Compilation, Memory, VariantResult
 from torchzoo.settings import Settings
 
 
@@ -44,13 +34,7 @@ class VariantRun:
     conversion_s: float | None = None  # the part of `warm.first_step_s` before the step itself
     warm_graphs: int = 0  # compiled in the warm-up
     back_to_back: tuple[BackToBack, ...] = ()
-    energy: Energy | None = None
-    breakdown: Breakdown | None = None
-    operator_shapes: OperatorShapes | None = None
-    device_work: Callable[[], DeviceWork | None] = lambda: None
-    growth: Growth | None = None
-    coverage: Coverage | None = None
-    communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
+    found: list[Fields | Callable[[], Fields]] = field(default_factory=list)  # by passes
     steps: int  # taken before its blocks were timed
     step_s: float  # the time of a steady step: at first as in the warm-up, then as in its window
 
@@ -59,8 +43,11 @@ class VariantRun:
         if self.watch is not None and self.compilation is not None and self.compilation.package_bytes is None:
             self.compilation = self.watch.counts(settings.cache, warm_graphs=self.warm_graphs)
 
-    def result(self) -> VariantResult:
-        work = self.device_work()
+    def fields(self) -> dict[str, Any]:
+        """Return what passes found so far, by field of the record."""
+        return {name: value for one in self.found for name, value in (one() if callable(one) else one).items()}
+
+    def result(self, fields: Fields) -> VariantResult:
         return VariantResult(
             first_step_s=self.warm.first_step_s,
             first_step_cpu_s=self.warm.first_step_cpu_s,
@@ -70,15 +57,8 @@ class VariantRun:
             memory=self.memory,
             back_to_back=self.back_to_back,
             result_is_finite=self.warm.result_is_finite,
-            device_active_s=None if work is None else work.active_s,
-            device_kernels=None if work is None else work.kernels,
             compilation=self.compilation,
-            coverage=self.coverage,
-            breakdown=self.breakdown,
-            operator_shapes=self.operator_shapes,
-            energy=self.energy,
-            growth=self.growth,
-            collectives=collectives(self.communication) if self.communication else (),
+            **only_of(VariantResult, fields),
         )
 
 

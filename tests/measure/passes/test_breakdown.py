@@ -14,14 +14,12 @@ from examples import INDUCTOR, compared, measured, record, rendered, variant_res
 from torchzoo import stats
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes.breakdown import (
-    DeviceWork,
     breakdown,
-    device_work,
     measure_breakdown,
-    measure_device_work,
     step_times,
     top_kernels,
 )
+from torchzoo.measure.passes.device_work import DeviceWork, device_work, measure_device_work
 from torchzoo.measure.passes.profiling import Activity, EventKind, union
 from torchzoo.record import Breakdown, Kernel, StepTime
 from torchzoo.report import one_case, units

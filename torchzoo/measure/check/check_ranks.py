@@ -53,12 +53,12 @@ def check_ranks(ranks: CaseRanks, case: Case) -> Check:
     own = ranks.own
     precision = coarsest_precision(case.precision, own.spec.native_dtype, own.device)
     ranks.everywhere(CaseRank.forget)
-    reference = ranks.everywhere(CaseRank.values, "reference", STEPS)
+    reference = ranks.everywhere(first_values, "reference", STEPS)
     kinds = [EAGER_VARIANT] if case.backend == EAGER else [EAGER_VARIANT, CANDIDATE_VARIANT]
     is_correct = True
     told = []
     for kind in kinds:
-        found = ranks.everywhere(CaseRank.values, kind, STEPS)
+        found = ranks.everywhere(first_values, kind, STEPS)
         for name, part, result in PARTS[case.mode is Mode.TRAIN]:
             ours, theirs = ([value for rank in ranks for value in rank[part]] for ranks in (found, reference))
             difference, allowed = largest_difference(ours, theirs), tolerance_of(result, precision)

@@ -11,8 +11,14 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.profiler import ProfilerActivity, profile
 
 from torchzoo.errors import attempt
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.model.dispatch import OperatorMode
 from torchzoo.record import ApiSurface
+
+
+def measure(context: PassContext) -> Fields:
+    """List what an eager step uses of PyTorch."""
+    return {"api": step_api(context.variant.step)}
 
 
 def step_api(step: Callable[[], Any]) -> ApiSurface:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from torchzoo.files import safe_name
 from torchzoo.measure.clock import Clock
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.measure.passes.profiling import (
     BUDGET_S,
     Activity,
@@ -29,6 +31,16 @@ TRACED_STEPS = 3
 TOP_KERNELS = 20
 
 
+def measure(context: PassContext) -> Fields:
+    """Find where the wall time goes, and keep the Chrome trace where the settings name a folder."""
+    own, trace = context.ranks.own, context.settings.trace_dir
+    path = None
+    if trace is not None:
+        path = Path(trace) / f"{safe_name(f'{own.case.label()} {context.variant.name}')}.json"
+    step = context.variant.step
+    return {"breakdown": measure_breakdown(step, context.clock, own.device, step_s=context.step_s, trace=path)}
+
+
 def measure_breakdown(
     step: Callable[[], Any], clock: Clock, device: torch.device, *, step_s: float, trace: Path | None
 ) -> Breakdown:
@@ -43,6 +55,7 @@ def measure_breakdown(
     On the CPU, a step is active inside operators (all with a namespace, such as `aten::`) and inside the graphs that
     inductor compiled: the profiler can't tell their fused loops from the Python between them. A kernel's time is then
     the operator's own, without the operators inside it.
+
     Args:
         step: the step to profile.
         clock: of the device.
@@ -69,37 +82,6 @@ def measure_breakdown(
         shown = profiled if is_cpu else profile_steps(step, clock, host_too, 1 if is_slow else TRACED_STEPS)
         _write_trace(shown.profile, trace)
     return breakdown(activities, profiled.spans, drop=0 if is_slow else 1, is_nested=is_cpu, trace=trace)
-
-
-class DeviceWork(NamedTuple):
-    """The work of the device in one step."""
-
-    active_s: float  # the union of the intervals in which kernels, copies and memory sets run
-    kernels: int  # the number that ran; the nodes of CUDA graphs are counted one by one
-
-
-def measure_device_work(step: Callable[[], Any], clock: Clock, device: torch.device) -> Callable[[], DeviceWork | None]:
-    """Profile one step. Return a function that returns the device's work in that step.
-
-    The function returns None on the CPU, and where torch.profiler sees no device. Its evaluation takes the host a
-    while, so it can be called later, when no other case is disturbed.
-    """
-    activity = profiler_activity(device)
-    if device.type == "cpu" or activity is None:
-        return lambda: None
-    profiled = profile_steps(step, clock, [activity], 1)
-
-    return lambda: device_work(list(activities_of(profiled.events(), device)), profiled.spans)
-
-
-def device_work(activities: Sequence[Activity], spans: Sequence[Span]) -> DeviceWork | None:
-    """Return the work of the device in the one step of `spans`; None if the profiler could not tell."""
-    found = breakdown(activities, spans, drop=0, is_nested=False)
-    if not found.steps:
-        return None
-    (step,) = found.steps
-    kernels = sum(each.kind is not EventKind.MOVEMENT for each in activities)
-    return DeviceWork(step.active_s + step.movement_s + step.communication_s, kernels)
 
 
 def breakdown(

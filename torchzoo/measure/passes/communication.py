@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity
 
 from torchzoo.measure.clock import Clock
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.measure.passes.profiling import (
     COLLECTIVE_KERNELS,
     GLOO,
@@ -26,6 +27,9 @@ from torchzoo.measure.passes.profiling import (
     within,
 )
 from torchzoo.record import Collective, CommunicationStep
+
+if TYPE_CHECKING:
+    from torchzoo.measure.case_rank import CaseRank
 
 #: Profiled steps: enough for an interval of 95%, within the budget.
 STEPS = 8
@@ -68,9 +72,18 @@ class Communication:
     calls: tuple[tuple[CollectiveCall, ...], ...]  # of each step, in the order in which they began
 
 
-def steps_that_fit(step_s: float) -> int:
-    """Return how many steps are profiled. All ranks must take as many."""
-    return max(1, min(STEPS, int(BUDGET_S / step_s)))
+def measure(context: PassContext) -> Fields:
+    """Measure the collectives of all ranks, which take the same number of steps at the same time."""
+    steps = max(1, min(STEPS, int(BUDGET_S / context.step_s)))
+    found = [one for one in context.ranks.everywhere(_in_rank, context.variant.name, steps) if one is not None]
+    if not found:
+        return {}
+    return {"collectives": collectives(found), "communication": [one.steps for one in found]}
+
+
+def _in_rank(own: CaseRank, name: str, steps: int) -> Communication | None:
+    step = own.variants[name].step
+    return measure_communication(step, own.clock, own.device, world=own.world, steps=steps)
 
 
 def measure_communication(

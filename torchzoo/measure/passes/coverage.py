@@ -14,8 +14,9 @@ import torch._dynamo
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.measure.variant import Variant
-from torchzoo.record import Coverage
+from torchzoo.record import EAGER_VARIANT, Coverage
 
 #: Ranges of the profiler: a call of a module that the label compiles (or the whole step), and of a compiled graph.
 _COMPILED_BY_LABEL, _GRAPH = "torchzoo: compiled by label", "torchzoo: graph"
@@ -23,6 +24,13 @@ _COMPILED_BY_LABEL, _GRAPH = "torchzoo: compiled by label", "torchzoo: graph"
 _GRAPH_NAME = "__compiled_fn_"
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPERATOR = re.compile(r"(?!(torch::)?autograd::|profiler::)\w+::\w")
+
+
+def measure(context: PassContext) -> Fields:
+    """Count the operators that the candidate left to eager."""
+    ranks, candidate = context.ranks, context.variant
+    modules = ranks.own.variants[candidate.name].modules
+    return {"coverage": measure_coverage(ranks.variant(EAGER_VARIANT), candidate, modules)}
 
 
 def measure_coverage(eager: Variant, candidate: Variant, modules: Collection[nn.Module]) -> Coverage | None:

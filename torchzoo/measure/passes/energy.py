@@ -11,6 +11,7 @@ import torch
 from torchzoo.devices.nvml import nvml_device
 from torchzoo.measure.clock import Clock
 from torchzoo.measure.latency import steps_in
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.record import Energy, EnergyWindow
 
 WINDOWS = 6  # what a 95% interval of the median needs
@@ -19,6 +20,12 @@ BUDGET_S = 6.0  # for all windows together; there is at least one, however long 
 TURN_S = 0.02  # of steps between two readings of the counter
 TICK_S = 0.1  # the longest time between two changes of a working counter
 STANDSTILL_S = 1.0  # a counter that has not changed for this long under load does not work
+
+
+def measure(context: PassContext) -> Fields:
+    """Measure the energy of steps on the devices of all ranks."""
+    devices = context.ranks.devices()
+    return {"energy": measure_energy(context.variant.step, context.clock, devices, step_s=context.step_s)}
 
 
 def measure_energy(

@@ -14,13 +14,26 @@ import torch._dynamo.config
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from torchzoo import backends
 from torchzoo.case import Backend, Case
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.measure.passes.flop_formulas import formulas, sparse_product
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
 from torchzoo.model.dispatch import OperatorMode, runs
 from torchzoo.model.tensors import stored_bytes, tensors_in
-from torchzoo.record import Flops
+from torchzoo.record import EAGER_VARIANT, Flops
+
+
+def measure(context: PassContext) -> Fields:
+    """Count the work of eager's step, and of the graphs that Dynamo captures for the candidate."""
+    own = context.ranks.own
+    if context.variant.name == EAGER_VARIANT:
+        return {"flops": count_work(context.variant.step)}
+    if own.world > 1 or not backends.info(own.case.backend.name).uses_dynamo:
+        return {}
+    return {"candidate_flops": count_captured_work(own.model, own.model.measured_step, own.case)}
+
 
 # The bytes that an operator reads and writes, by its operands and results.
 

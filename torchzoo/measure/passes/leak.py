@@ -14,7 +14,14 @@ import torch
 from torchzoo.measure.clock import Clock
 from torchzoo.measure.latency import quiet_python
 from torchzoo.measure.memory import allocator_bytes
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.record import Growth
+
+
+def measure(context: PassContext) -> Fields:
+    """Measure the growth of memory over many steps."""
+    step, device = context.variant.step, context.ranks.own.device
+    return {"growth": measure_growth(step, context.clock, device, step_s=context.step_s)}
 
 
 def measure_growth(

@@ -10,6 +10,7 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from torchzoo.measure.clock import Clock
+from torchzoo.measure.passes import Fields, PassContext
 from torchzoo.measure.passes.breakdown import own_times_ns
 from torchzoo.measure.passes.profiling import (
     BUDGET_S,
@@ -56,6 +57,12 @@ class _Call(NamedTuple):
     operands: tuple[Operand, ...]
     begin_ns: int
     time_ns: int
+
+
+def measure(context: PassContext) -> Fields:
+    """List the operators with their shapes and times."""
+    step, device = context.variant.step, context.ranks.own.device
+    return {"operator_shapes": measure_operator_shapes(step, context.clock, device, step_s=context.step_s)}
 
 
 def measure_operator_shapes(
