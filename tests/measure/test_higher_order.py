@@ -21,7 +21,7 @@ from examples import CASE, SPEC
 from torchzoo.case import Mode, NativeDtype, Precision
 from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.randomness import RecordRandomDraws, ReplayRandomDraws
-from torchzoo.measure.check.runs import RoundedProducts
+from torchzoo.measure.check.rounding import RoundedProducts
 from torchzoo.measure.passes.api import step_api
 from torchzoo.measure.passes.flops import count_work
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step

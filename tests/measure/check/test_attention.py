@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import Mode
-from torchzoo.measure.check import runs
-from torchzoo.measure.check.runs import attention_in_pieces
+from torchzoo.measure.check import reference
+from torchzoo.measure.check.reference import attention_in_pieces
 from torchzoo.record import CheckStatus
 
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 4, 37, 53, 8
@@ -169,6 +169,6 @@ def test_a_reference_whose_scores_do_not_fit_judges(
     found = check(Attending, Mode.TRAIN)
     assert found.status is CheckStatus.REFERENCE_FAILED
     assert found.reason.startswith("in fp64 it raises OutOfMemoryError: no GiB free")
-    monkeypatch.setattr(runs, "PIECE_BYTES", 2 * 8 * 6 * 8)  # two queries of eight images
+    monkeypatch.setattr(reference, "PIECE_BYTES", 2 * 8 * 6 * 8)  # two queries of eight images
     assert check(Attending, Mode.TRAIN, "aot_eager").status is CheckStatus.CORRECT
     assert check(Attending, Mode.TRAIN, backend(has_a_wrong_gradient)).status is CheckStatus.INCORRECT

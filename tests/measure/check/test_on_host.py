@@ -10,20 +10,20 @@ from classifier import Classifier, check, has_a_wrong_gradient
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.measure.check import runs
-from torchzoo.measure.check.runs import activations_on_host
+from torchzoo.measure.check import reference
+from torchzoo.measure.check.reference import activations_on_host
 from torchzoo.record import CheckStatus
 
 
 def test_large_activations_go_and_gradients_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "SMALLEST_BYTES", 8 * 100)
+    monkeypatch.setattr(reference, "SMALLEST_BYTES", 8 * 100)
     asked: list[int] = []  # once for each tensor that goes to the host
 
     def available_bytes() -> int:
         asked.append(len(asked))
         return 2**60
 
-    monkeypatch.setattr(runs, "available_bytes", available_bytes)
+    monkeypatch.setattr(reference, "available_bytes", available_bytes)
     weight = torch.randn(10, 10, dtype=torch.double, requires_grad=True)
     x, small = torch.randn(20, 10, dtype=torch.double), torch.randn(3, 10, dtype=torch.double)
 
@@ -41,7 +41,7 @@ def test_large_activations_go_and_gradients_stay(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_host_that_would_be_full_ends_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "LEFT_FREE_BYTES", 2**60)
+    monkeypatch.setattr(reference, "LEFT_FREE_BYTES", 2**60)
     x = torch.ones(2**18, requires_grad=True)
     with activations_on_host(), pytest.raises(MemoryError, match="too little memory"):
         torch.tanh(x * 2)
@@ -73,8 +73,8 @@ def test_a_reference_that_fits_with_the_hosts_help_judges(backend: Callable[...,
 
 
 def test_a_reference_that_does_not_fit_either_way_says_what_the_device_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "LEFT_FREE_BYTES", 2**60)
-    monkeypatch.setattr(runs, "SMALLEST_BYTES", 0)
+    monkeypatch.setattr(reference, "LEFT_FREE_BYTES", 2**60)
+    monkeypatch.setattr(reference, "SMALLEST_BYTES", 0)
     found = check(NeedsTheHost, Mode.TRAIN, "aot_eager")
     assert found.status is CheckStatus.REFERENCE_FAILED
     assert found.reason.startswith("in fp64 it raises OutOfMemoryError: no GiB free; it agrees with eager")

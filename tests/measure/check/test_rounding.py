@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from examples import CASE, SPEC
 from torchzoo.case import Backend, Mode, Precision, ResultKind
 from torchzoo.measure.check.check_case import check_case
-from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.rounding import perturbed_activations
 from torchzoo.measure.check.runs import Runs
 from torchzoo.model import Model
@@ -119,9 +118,8 @@ def test_what_is_wrong_beside_it_is_found(backend: Callable[..., str]) -> None:
 def test_where_a_step_allows_no_such_change_nothing_is_excused(backend: Callable[..., str]) -> None:
     case = msgspec.structs.replace(CASE, mode=Mode.TRAIN, batch_size=64, precision=Precision.AMP_FP16)
     runs = Runs(case=case, spec=SPEC, model_class=PerSample, device=CPU)
-    draws = RecordRandomDraws()
-    runs.eager(draws)
-    assert runs.perturbed_backward(draws, 0) is None
+    runs.eager()
+    assert runs.perturbed_backward(0) is None
     assert _check(backend(_scales_a_gradient), model_class=PerSample).status is CheckStatus.INCORRECT
 
 

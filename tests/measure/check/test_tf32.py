@@ -14,7 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
 
 from torchzoo.case import Mode, Precision
-from torchzoo.measure.check.runs import RoundedProducts, rounded_to_tf32
+from torchzoo.measure.check.rounding import RoundedProducts, rounded_to_tf32
 from torchzoo.model.tasks import Batch
 from torchzoo.record import CheckStatus
 

@@ -1,13 +1,13 @@
 """Check a case: whether its backend and precision compute what eager computes.
 
 Where the runs of the case leave a question open, or an error can't be told from rounding, the same program is judged
-again: with a smaller scale of the loss, with weights that amplify rounding less, or at fp32. The result of the second
-judgement counts only if it is a finding: correct, at least in part, or incorrect.
+again in the ways of `WAYS`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,8 +15,8 @@ import torch
 import torch._dynamo
 
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
-from torchzoo.measure.check.milder import RAISED_BY
 from torchzoo.measure.check.results import CanNotCompare
+from torchzoo.measure.check.rounding import RAISED_BY
 from torchzoo.measure.check.runs import Runs, TimedRuns, flags_kept
 from torchzoo.measure.check.verdicts import judge_runs, said_before
 from torchzoo.model import Model
@@ -53,35 +53,57 @@ def check_case(
                 timed=timed,
                 was_timed=timed is not None,
             )
-            found = judge_runs(runs)
-            if _may_overflow_by_scaling(runs, found):
-                return _check_with_smaller_scale(runs, found)
-            return _check_what_is_hidden(runs, found)
+            return _judge_again(runs, judge_runs(runs), WAYS)
         except CanNotCompare as reason:
             return Check(status=CheckStatus.REFERENCE_FAILED, reason=f"the results can't be compared: {reason}")
         finally:
             torch._dynamo.reset()
 
 
-def _check_what_is_hidden(runs: Runs, found: Check) -> Check:
-    """Check the same program under other conditions, where the finding leaves something open."""
-    if _is_hidden_by_its_weights(runs, found):
-        found = _check_with_milder_weights(runs, found)
-    return _check_at_fp32(runs, found) if _is_hidden_by_tf32(runs, found) else found
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to judge the same program again."""
+
+    when: Callable[[Runs, Check], bool]  # by the finding so far
+    changed: Callable[[Runs], Iterator[Runs]]  # runs under other conditions, tried until a finding of theirs counts
+    now: Callable[[Runs], str]  # the conditions of changed runs, in words
+    before: Callable[[Runs], str]  # those of the runs before
+    counts: Callable[[Runs, Check], bool] = lambda _, __: True  # whether a finding of changed runs counts
+    is_whole: bool = False  # whether later ways change these runs further, and none the runs before
+
+
+def _judge_again(runs: Runs, found: Check, ways: Sequence[Way]) -> Check:
+    """Return the finding, or that of a later judgement where it leaves something open.
+
+    A wrong result at TF32 leaves the case open: fp32 decides.
+    """
+    for number, way in enumerate(ways, 1):
+        if not way.when(runs, found):
+            continue
+        for changed in way.changed(runs):
+            try:
+                again = judge_runs(changed)
+            except CanNotCompare:  # the host is short of memory now; the earlier finding holds
+                continue
+            if way.is_whole:
+                again = _judge_again(changed, again, ways[number:])
+            if again.status is CheckStatus.INCORRECT and changed.arithmetic is Precision.TF32:
+                reason = f"{found.reason}; {way.now(changed)}, {again.reason}"
+                found = msgspec.structs.replace(found, status=CheckStatus.REFERENCE_FAILED, reason=reason)
+            elif again.status in _FINDINGS and way.counts(changed, again):
+                words = f"judged {way.now(changed)}, since {way.before(runs)} {found.reason}"
+                found = said_before(words, again)
+                if changed.case.precision is not runs.case.precision:
+                    found = msgspec.structs.replace(found, judged_at=changed.case.precision)
+                break
+        if way.is_whole:
+            break
+    return found
 
 
 def _otherwise(runs: Runs, **changes: Any) -> Runs:
     """Return runs of the same program under other conditions, for which results of the measured model do not count."""
     return dataclasses.replace(runs, timed=None, **changes)
-
-
-def _judged_again(runs: Runs) -> Check | None:
-    """Judge a program again with these runs. Return None without a finding, or if results can't be compared."""
-    try:
-        found = judge_runs(runs)
-    except CanNotCompare:  # the host is short of memory now; the earlier finding holds
-        return None
-    return found if found.status in _FINDINGS else None
 
 
 def _may_overflow_by_scaling(runs: Runs, found: Check) -> bool:
@@ -92,46 +114,11 @@ def _may_overflow_by_scaling(runs: Runs, found: Check) -> bool:
     return found.status is CheckStatus.INCORRECT and runs.scales_loss and overflows
 
 
-def _check_with_smaller_scale(runs: Runs, found: Check) -> Check:
-    """Check the same program with a smaller scale of the loss, where gradients overflow and eager's do not.
-
-    A GradScaler begins with a scale so large that steps are skipped, and finds its own. Near the limit, rounding
-    decides whether a gradient overflows. A gradient that is not finite for another reason is not finite here, either.
-    """
-    smaller = _otherwise(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
-    try:
-        again = _check_what_is_hidden(smaller, judge_runs(smaller))
-    except CanNotCompare:
-        return found
-    words = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
-    return said_before(words, again) if again.status in _FINDINGS else found
-
-
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
     """Whether rounding leaves many results without a judgement, in a training step that may amplify rounding."""
     loss_is_close = any(one.what is ResultKind.LOSS and one.is_close is True for one in found.comparisons)
-    may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases
+    may_amplify = runs.case.mode is Mode.TRAIN and runs.can_damp_weights
     return found.status not in _VERDICTS and loss_is_close and may_amplify and runs.case.backend != EAGER
-
-
-def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
-    """Check the same program with weights that amplify rounding less, where the model's own weights leave much open.
-
-    The loss was compared with the model's own weights before. A wrong result at TF32 is left to fp32 to decide, and
-    elsewhere it does not count where rounding is still amplified.
-    """
-    with_raised = _otherwise(runs, raises_biases=True)
-    milder = _judged_again(with_raised)
-    if milder is None:
-        return found
-    raised = f"with the biases of its normalizations raised by {RAISED_BY:g}"
-    if milder.status is CheckStatus.INCORRECT and runs.arithmetic is Precision.TF32:
-        reason = f"{found.reason}; {raised}, {milder.reason}"
-        return msgspec.structs.replace(found, status=CheckStatus.REFERENCE_FAILED, reason=reason)
-    is_wrong = milder.status is CheckStatus.INCORRECT and not with_raised.amplifies_rounding
-    if milder.status is not CheckStatus.CORRECT and not is_wrong:
-        return found
-    return said_before(f"judged {raised}, since with its own {found.reason}", milder)
 
 
 def _is_hidden_by_tf32(runs: Runs, found: Check) -> bool:
@@ -140,22 +127,47 @@ def _is_hidden_by_tf32(runs: Runs, found: Check) -> bool:
     return has_no_verdict and runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
 
 
-def _check_at_fp32(runs: Runs, found: Check) -> Check:
-    """Check the same program at fp32, where the rounding of TF32 alone leaves nothing that can be judged.
+def _at_fp32(runs: Runs) -> Iterator[Runs]:
+    """Yield runs of the code that was compiled at TF32, where Dynamo holds it, then runs of code compiled at fp32."""
+    case = msgspec.structs.replace(runs.case, precision=Precision.FP32)
+    at_fp32 = _otherwise(runs, case=case, skips_guards=True)
+    if at_fp32.can_reuse_code:
+        yield at_fp32
+    yield _otherwise(at_fp32, was_timed=False, was_checked=False, skips_guards=False)
 
-    TF32 is too coarse for the gradients of a randomly initialised network with batch normalisation. Two runs of eager
-    can also differ by more than is allowed there, because a GPU may add in another order each time. TF32 changes how
-    products are rounded and nothing else. So a backend is right if it is right at fp32 and uses TF32 no more than
-    eager does. Autocast and casts change the program itself: for such a case the first finding stands.
 
-    The code that was compiled at TF32 is run, as far as possible. If it is wrong, TF32 may be built into a kernel: then
-    code that is compiled at fp32 decides.
-    """
-    at_fp32 = _otherwise(runs, case=msgspec.structs.replace(runs.case, precision=Precision.FP32), skips_guards=True)
-    finer = _judged_again(at_fp32) if at_fp32.can_reuse_code else None
-    if finer is None or finer.status is CheckStatus.INCORRECT:
-        finer = _judged_again(_otherwise(at_fp32, was_timed=False, was_checked=False))
-    if finer is None:
-        return found
-    finer = said_before(f"judged at fp32, since at TF32 {found.reason}", finer)
-    return msgspec.structs.replace(finer, judged_at=Precision.FP32)
+WAYS = (
+    # A GradScaler begins with a scale so large that steps are skipped, and finds its own. Near the limit, rounding
+    # decides whether a gradient overflows. A gradient that is not finite for another reason is not finite here, either.
+    Way(
+        when=_may_overflow_by_scaling,
+        changed=lambda runs: iter([_otherwise(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)]),
+        now=lambda runs: f"with a loss scale of {runs.loss_scale:g}",
+        before=lambda runs: f"with {runs.loss_scale:g}",
+        is_whole=True,
+    ),
+    # Damped weights amplify rounding less. The loss was compared with the model's own weights before. Where rounding is
+    # still amplified, a wrong result does not count, nor one that is correct in part.
+    Way(
+        when=_is_hidden_by_its_weights,
+        changed=lambda runs: iter([_otherwise(runs, damps_weights=True)]),
+        now=lambda _: f"with the biases of its normalizations raised by {RAISED_BY:g}",
+        before=lambda _: "with its own",
+        counts=lambda runs, found: (
+            found.status is CheckStatus.CORRECT
+            or (found.status is CheckStatus.INCORRECT and not runs.amplifies_rounding)
+        ),
+    ),
+    # TF32 is too coarse for the gradients of a randomly initialised network with batch normalisation. Two runs of eager
+    # can also differ by more than is allowed there, because a GPU may add in another order each time. TF32 changes how
+    # products are rounded and nothing else. So a backend is right if it is right at fp32 and uses TF32 no more than
+    # eager does. Autocast and casts change the program itself: for such a case the first finding stands. Held code that
+    # is wrong does not count: TF32 may be built into a kernel.
+    Way(
+        when=_is_hidden_by_tf32,
+        changed=_at_fp32,
+        now=lambda _: "at fp32",
+        before=lambda _: "at TF32",
+        counts=lambda runs, found: found.status is not CheckStatus.INCORRECT or not runs.skips_guards,
+    ),
+)

@@ -1,4 +1,4 @@
-"""A reference, and the distances of other results from it: the errors that the check judges.
+"""A reference: the memory that its steps need, and the distances of other results from it, which the check judges.
 
 An error is a norm: ||x - reference|| / max(||reference||, floor) for each tensor. (`torch._dynamo.utils.same` compares
 root mean squares in the same way.) The floor is a small part of the average norm of tensors of that size and kind. So
@@ -8,18 +8,24 @@ the floor is higher.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from torchzoo.case import ResultKind
+from torchzoo.machine.limits import available_bytes
 from torchzoo.measure.check.matching import Detections, unmatched_share
 from torchzoo.measure.check.norms import distance, finite_norm, l2_norm
 from torchzoo.measure.check.results import Results
+from torchzoo.model.tensors import stored_bytes
 
 #: A norm counts as at least this part of the usual norm of a tensor of that size.
 _FLOORS = dict.fromkeys((ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.OPTIMIZER, ResultKind.BUFFERS), 1e-3)
@@ -166,3 +172,107 @@ def _by_name(values: Mapping[str, Any], names: list[str]) -> Mapping[str, Any]:
     if values.keys() != set(names) and len(values) == len(names):
         return dict(zip(names, values.values(), strict=True))
     return values
+
+
+# Activations in the host's memory, for a step at fp64 that needs more memory than the device has.
+
+#: Smaller tensors stay on the device: the time to move them outweighs the memory that they take.
+SMALLEST_BYTES = 2**20
+
+#: So much of the host's memory stays free for everything else.
+LEFT_FREE_BYTES = 16 * 2**30
+
+
+@contextlib.contextmanager
+def activations_on_host() -> Iterator[None]:
+    """Let autograd keep in the host's memory what the backward pass reads. The results do not change.
+
+    `torch.autograd.graph.save_on_cpu` does so with every tensor, also parameters, until the host's memory is full: then
+    the kernel ends the process. This function leaves some memory free. The step raises MemoryError if the host has too
+    little memory, and RuntimeError if the step uses `torch.func`.
+    """
+
+    def keep(tensor: Tensor) -> tuple[torch.device, Tensor]:
+        size = stored_bytes(tensor)
+        if size < SMALLEST_BYTES or (tensor.is_leaf and tensor.requires_grad):
+            return tensor.device, tensor.detach()
+        if available_bytes() < size + LEFT_FREE_BYTES:
+            raise MemoryError("the host has too little memory for what the backward pass reads")
+        return tensor.device, tensor.detach().to("cpu", copy=True)
+
+    def read(kept: tuple[torch.device, Tensor]) -> Tensor:
+        device, tensor = kept
+        return tensor.to(device)
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, read):
+        yield
+
+
+# Attention in pieces, so that the reference at fp64 needs no memory for all scores at once.
+
+#: The most memory for the scores of a piece of more than one query.
+PIECE_BYTES = 2**30
+
+
+@contextlib.contextmanager
+def attention_in_pieces(piece_bytes: int | None = None) -> Iterator[None]:
+    """Let `scaled_dot_product_attention` compute large scores piece by piece, for some queries at a time.
+
+    At fp64 PyTorch has no fused kernel, and writes the scores of all queries and keys, and keeps them for the backward
+    pass. The result of a query depends on its own scores alone. So pieces give the same numbers, but for the order in
+    which the gradients of keys and values are summed. The backward pass computes each piece again. With dropout,
+    nothing is changed.
+
+    Args:
+        piece_bytes: the most bytes for the scores of a piece; by default PIECE_BYTES.
+    """
+    most = PIECE_BYTES if piece_bytes is None else piece_bytes
+    own: Callable[..., Tensor] = F.scaled_dot_product_attention
+
+    def in_pieces(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,  # noqa: FBT001, FBT002  PyTorch's
+        **options: Any,
+    ) -> Tensor:
+        a_row = query.shape[:-2].numel() * key.shape[-2] * query.itemsize
+        rows = max(1, most // max(1, a_row))
+        if dropout_p or rows >= query.shape[-2] or (is_causal and attn_mask is not None):
+            return own(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        pieces = []
+        for start in range(0, query.shape[-2], rows):
+            compute = partial(_piece, own, slice(start, start + rows), is_causal=is_causal, **options)
+            pieces.append(
+                checkpoint(compute, query, key, value, attn_mask, use_reentrant=False, preserve_rng_state=False)
+            )
+        return torch.cat(pieces, dim=-2)
+
+    F.scaled_dot_product_attention = in_pieces  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = own
+
+
+def _piece(
+    own: Callable[..., Tensor],
+    rows: slice,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    is_causal: bool,
+    **options: Any,
+) -> Tensor:
+    """Return the results of these queries. A causal mask begins at the upper left corner, as PyTorch's does."""
+    piece = query[..., rows, :]
+    if is_causal:
+        places = torch.arange(rows.start, rows.start + piece.shape[-2], device=query.device)
+        mask = torch.arange(key.shape[-2], device=query.device) <= places[:, None]
+    elif mask is not None and mask.ndim > 1 and mask.shape[-2] > 1:
+        mask = mask[..., rows, :]
+    return own(piece, key, value, mask, **options)

@@ -21,7 +21,7 @@ says so. Code that was compiled at TF32 can also run at fp32: libraries read the
 is told to skip its guards, since one of them may ask for that flag. The guard on the precision of matrix products is
 never skipped, so code that was compiled at `--precision tf32` is compiled anew.
 
-Where a network amplifies rounding, its weights are changed, too (`milder`).
+Where a network amplifies rounding, its weights are damped, too (`rounding.damp_weights`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +41,6 @@ from torchzoo.backends.optimizer_copies import states_after
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.machine.limits import available_bytes
-from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
@@ -54,6 +53,7 @@ from torchzoo.measure.check.randomness import (
     seed_everything,
     without_dropout,
 )
+from torchzoo.measure.check.reference import activations_on_host, attention_in_pieces
 from torchzoo.measure.check.results import (
     Before,
     CanNotCompare,
@@ -68,7 +68,14 @@ from torchzoo.measure.check.results import (
     sharing_equal,
     state_before,
 )
-from torchzoo.measure.check.rounding import MovedDecisions, perturb_weights, perturbed_activations
+from torchzoo.measure.check.rounding import (
+    MovedDecisions,
+    RoundedProducts,
+    damp_weights,
+    dampable_biases,
+    perturb_weights,
+    perturbed_activations,
+)
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision, tolerance_of
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.global_state import keeping_state
@@ -84,168 +91,6 @@ from torchzoo.zoo.spec import ModelSpec
 if TYPE_CHECKING:
     from torchzoo.measure.case_rank import CaseRank
 
-
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
-
-from torchzoo.model.dispatch import OperatorMode
-from torchzoo.model.tensors import as_real, stored_bytes
-
-# The effects of TF32 on results: eager with the operands of every product rounded to TF32.
-#
-# The library chooses which products use TF32: cuBLAS does not for each shape, and a compiler may pad a shape so that
-# cuBLAS does. So the error of eager's own step does not say how large the error of a right result can be. In the
-# gradient of a bias that is the sum of terms which cancel, it can be twenty times as large.
-
-#: Bits of fp32's mantissa that TF32 does not have.
-_DROPPED_BITS = 13
-
-_aten = torch.ops.aten
-
-#: Operators that multiply matrices, by the places of their operands. Addends (a bias) are not rounded.
-_PRODUCTS = {
-    _aten.mm.default: (0, 1),
-    _aten.bmm.default: (0, 1),
-    _aten.addmm.default: (1, 2),
-    _aten.baddbmm.default: (1, 2),
-    _aten.convolution.default: (0, 1),
-    _aten.convolution_backward.default: (0, 1, 2),
-}
-
-
-def rounded_to_tf32(values: Tensor) -> Tensor:
-    """Round fp32 numbers, or complex numbers of two, to ten bits of mantissa, to the nearest.
-
-    Infinities and NaN do not change, nor do other dtypes and sparse tensors, whose products never use TF32.
-    """
-    if values.dtype is torch.complex64 and values.layout is torch.strided:
-        return torch.view_as_complex(rounded_to_tf32(as_real(values)))
-    if values.dtype is not torch.float32 or values.layout is not torch.strided:
-        return values
-    bits = values.contiguous().view(torch.int32)
-    nearest = (bits + (1 << _DROPPED_BITS - 1)) & -(1 << _DROPPED_BITS)
-    return torch.where(values.isfinite(), nearest.view(torch.float32), values)
-
-
-class RoundedProducts(OperatorMode):
-    """Round the operands of all products to TF32, also in the backward pass."""
-
-    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func not in _PRODUCTS:
-            made_of_others = self.run_parts(func, args, kwargs)
-            return func(*args, **kwargs) if made_of_others is NotImplemented else made_of_others
-        places = _PRODUCTS[func]
-        rounded = [rounded_to_tf32(value) if place in places else value for place, value in enumerate(args)]
-        results = func(*rounded, **kwargs)
-        if func is _aten.convolution_backward.default and results[2] is not None:
-            return (*results[:2], args[0].sum([0, *range(2, args[0].ndim)]))  # the bias's gradient is a sum, no product
-        return results
-
-
-# Activations in the host's memory, for a step at fp64 that needs more memory than the device has.
-
-#: Smaller tensors stay on the device: the time to move them outweighs the memory that they take.
-SMALLEST_BYTES = 2**20
-
-#: So much of the host's memory stays free for everything else.
-LEFT_FREE_BYTES = 16 * 2**30
-
-
-@contextlib.contextmanager
-def activations_on_host() -> Iterator[None]:
-    """Let autograd keep in the host's memory what the backward pass reads. The results do not change.
-
-    `torch.autograd.graph.save_on_cpu` does so with every tensor, also parameters, until the host's memory is full: then
-    the kernel ends the process. This function leaves some memory free. The step raises MemoryError if the host has too
-    little memory, and RuntimeError if the step uses `torch.func`.
-    """
-
-    def keep(tensor: Tensor) -> tuple[torch.device, Tensor]:
-        size = stored_bytes(tensor)
-        if size < SMALLEST_BYTES or (tensor.is_leaf and tensor.requires_grad):
-            return tensor.device, tensor.detach()
-        if available_bytes() < size + LEFT_FREE_BYTES:
-            raise MemoryError("the host has too little memory for what the backward pass reads")
-        return tensor.device, tensor.detach().to("cpu", copy=True)
-
-    def read(kept: tuple[torch.device, Tensor]) -> Tensor:
-        device, tensor = kept
-        return tensor.to(device)
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, read):
-        yield
-
-
-# Attention in pieces, so that the reference at fp64 needs no memory for all scores at once.
-
-#: The most memory for the scores of a piece of more than one query.
-PIECE_BYTES = 2**30
-
-
-@contextlib.contextmanager
-def attention_in_pieces(piece_bytes: int | None = None) -> Iterator[None]:
-    """Let `scaled_dot_product_attention` compute large scores piece by piece, for some queries at a time.
-
-    At fp64 PyTorch has no fused kernel, and writes the scores of all queries and keys, and keeps them for the backward
-    pass. The result of a query depends on its own scores alone. So pieces give the same numbers, but for the order in
-    which the gradients of keys and values are summed. The backward pass computes each piece again. With dropout,
-    nothing is changed.
-
-    Args:
-        piece_bytes: the most bytes for the scores of a piece; by default PIECE_BYTES.
-    """
-    most = PIECE_BYTES if piece_bytes is None else piece_bytes
-    own: Callable[..., Tensor] = F.scaled_dot_product_attention
-
-    def in_pieces(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,  # noqa: FBT001, FBT002  PyTorch's
-        **options: Any,
-    ) -> Tensor:
-        a_row = query.shape[:-2].numel() * key.shape[-2] * query.itemsize
-        rows = max(1, most // max(1, a_row))
-        if dropout_p or rows >= query.shape[-2] or (is_causal and attn_mask is not None):
-            return own(query, key, value, attn_mask, dropout_p, is_causal, **options)
-        pieces = []
-        for start in range(0, query.shape[-2], rows):
-            compute = partial(_piece, own, slice(start, start + rows), is_causal=is_causal, **options)
-            pieces.append(
-                checkpoint(compute, query, key, value, attn_mask, use_reentrant=False, preserve_rng_state=False)
-            )
-        return torch.cat(pieces, dim=-2)
-
-    F.scaled_dot_product_attention = in_pieces  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        F.scaled_dot_product_attention = own
-
-
-def _piece(
-    own: Callable[..., Tensor],
-    rows: slice,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    *,
-    is_causal: bool,
-    **options: Any,
-) -> Tensor:
-    """Return the results of these queries. A causal mask begins at the upper left corner, as PyTorch's does."""
-    piece = query[..., rows, :]
-    if is_causal:
-        places = torch.arange(rows.start, rows.start + piece.shape[-2], device=query.device)
-        mask = torch.arange(key.shape[-2], device=query.device) <= places[:, None]
-    elif mask is not None and mask.ndim > 1 and mask.shape[-2] > 1:
-        mask = mask[..., rows, :]
-    return own(piece, key, value, mask, **options)
-
-
 #: The message of Dynamo's exception if no code that it holds fits a call.
 _RECOMPILES = "Detected recompile"
 
@@ -253,6 +98,7 @@ _RECOMPILES = "Detected recompile"
 STEPS = 3
 
 _Step = Callable[[], Any]
+_Context = contextlib.AbstractContextManager[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +107,6 @@ class TimedRuns:
 
     eager: Run = ()
     candidate: Run = ()
-    loss_scale: float = 1.0
     why_not: str = ""  # the reason if there are none
 
 
@@ -292,9 +137,10 @@ class Runs:
     spec: ModelSpec
     model_class: type[Model]
     device: torch.device
-    raises_biases: bool = False  # of normalizations, so that the network amplifies rounding less
-    has_raisable_biases: bool = False  # known after the first run
+    damps_weights: bool = False  # so that the network amplifies rounding less
+    can_damp_weights: bool = False  # known after the first run
     amplifies_rounding: bool = False  # so much that many gradients are useless; known after results were judged
+    draws: RecordRandomDraws = field(default_factory=RecordRandomDraws)  # the random numbers of eager's first run
     draws_random: bool = False  # whether eager's step does; known after the first run
     timed: TimedRuns | None = None  # results of the code that was timed
     was_timed: bool = False  # whether the case's code has been compiled in this process, and timed
@@ -376,7 +222,7 @@ class Runs:
             if _RECOMPILES not in str(candidate):
                 raise candidate
             raise CanNotRestore("Dynamo would compile for the state before the first step")
-        return TimedRuns(eager=eager, candidate=candidate, loss_scale=self.loss_scale)
+        return TimedRuns(eager=eager, candidate=candidate)
 
     def _from_start(self, model: Model, variant: Variant, start: StartState) -> Run:
         start.restore()
@@ -385,11 +231,11 @@ class Runs:
         variant.select()
         return self._take_steps(model, variant.step, self._before(model))
 
-    def eager(self, random_draws: RecordRandomDraws) -> Run:
-        """Run eager at the case's precision. `random_draws` keeps the random numbers of the steps."""
+    def eager(self) -> Run:
+        """Run eager at the case's precision, and keep the random numbers of its steps in `draws`."""
         while True:
-            random_draws.draws.clear()
-            run = self._run(self.case.precision, contexts=[random_draws])
+            self.draws = RecordRandomDraws()
+            run = self._run(self.case.precision, contexts=[self.draws])
             if self.drops_out and self.draws_random:
                 self.drops_out = self.draws_random = False
                 continue
@@ -416,42 +262,37 @@ class Runs:
         run = self._run(self.case.precision, first_step=inspect)
         return run, seen[0]
 
-    def native(self, random_draws: RecordRandomDraws) -> Run:
-        """Run eager at the model's own precision, with the same random numbers."""
-        return self._run(Precision.DEFAULT, contexts=[ReplayRandomDraws(random_draws.draws)])
+    def _with_draws(self, precision: Precision, *contexts: _Context, **options: Any) -> Run:
+        """Run eager with the random numbers of its first run."""
+        return self._run(precision, contexts=[ReplayRandomDraws(self.draws.draws), *contexts], **options)
 
-    def reference(
-        self, precision: Precision, random_draws: RecordRandomDraws, *, activations_go_to_host: bool = False
-    ) -> Run:
-        """Run eager at fp64 with the same random numbers, also for tensors that the step makes; or at fp32.
+    def native(self) -> Run:
+        """Run eager at the model's own precision."""
+        return self._with_draws(Precision.DEFAULT)
+
+    def reference(self, precision: Precision, *, activations_go_to_host: bool = False) -> Run:
+        """Run eager at fp64, also for tensors that the step makes; or at fp32.
 
         For a quantized precision, the reference is that of `torchzoo.measure.check.quantized`.
         """
+        on_host = [activations_on_host()] if activations_go_to_host else []
         with gradients_given_to_optimizers(self.widest) as magnitudes:
-            contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
-            contexts.append(attention_in_pieces())
-            contexts += [activations_on_host()] if activations_go_to_host else []
-            return self._run(precision, contexts=contexts, gradient_magnitudes=magnitudes, is_reference=True)
+            return self._with_draws(
+                precision, attention_in_pieces(), *on_host, gradient_magnitudes=magnitudes, is_reference=True
+            )
 
-    def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Run:
-        """Run eager at the case's precision, with weights changed as by rounding and the same random numbers.
+    def perturbed(self, seed: int) -> Run:
+        """Run eager with weights changed as by rounding. If products may use TF32, all of them do."""
+        products = [RoundedProducts()] if self.arithmetic is Precision.TF32 else []
+        return self._with_draws(self.case.precision, *products, perturbation_seed=seed)
 
-        If products may use TF32, all of them do.
-        """
-        contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
-        if self.arithmetic is Precision.TF32:
-            contexts.append(RoundedProducts())
-        return self._run(self.case.precision, contexts=contexts, perturbation_seed=seed)
-
-    def moved_decisions(self, random_draws: RecordRandomDraws, sign: int) -> Run | None:
-        """Run eager at the case's precision, and move the numbers by which it decides by the tolerance of outputs.
+    def perturbed_backward(self, seed: int) -> Run | None:
+        """Run eager with a backward pass that reads activations which were changed as by rounding.
 
         Return None where the step allows no such change.
         """
-        moved = MovedDecisions(tolerance_of(ResultKind.OUTPUTS, self.arithmetic), sign)
-        contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws), moved]
-        run = attempt(lambda: self._run(self.case.precision, contexts=contexts))
-        return None if isinstance(run, RuntimeError) else _raised_or(run)
+        changed = perturbed_activations(PERTURBATIONS[self.arithmetic], seed)
+        return self._unless_refused("saved tensor hooks", changed)
 
     @property
     def keeps_coarse_activations(self) -> bool:
@@ -459,15 +300,21 @@ class Runs:
         is_coarse = self.arithmetic not in (Precision.FP64, Precision.FP32, Precision.TF32)
         return is_coarse and self.case.mode is Mode.TRAIN
 
-    def perturbed_backward(self, random_draws: RecordRandomDraws, seed: int) -> Run | None:
-        """Run eager with a backward pass that reads activations which were changed as by rounding.
+    def moved_decisions(self, sign: int) -> Run | None:
+        """Run eager, and move the numbers by which it decides by the tolerance of outputs, up or down.
 
         Return None where the step allows no such change.
         """
-        changed = perturbed_activations(PERTURBATIONS[self.arithmetic], seed)
-        contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws), changed]
-        run = attempt(lambda: self._run(self.case.precision, contexts=contexts))
-        return None if isinstance(run, RuntimeError) and "saved tensor hooks" in str(run) else _raised_or(run)
+        return self._unless_refused("", MovedDecisions(tolerance_of(ResultKind.OUTPUTS, self.arithmetic), sign))
+
+    def _unless_refused(self, says: str, context: _Context) -> Run | None:
+        """Run eager inside a context; return None if it raises a RuntimeError with these words."""
+        run = attempt(lambda: self._with_draws(self.case.precision, context))
+        if isinstance(run, RuntimeError) and says in str(run):
+            return None
+        if isinstance(run, Exception):
+            raise run
+        return run
 
     def candidate(self, inspection: Inspection) -> Run:
         """Run the case's backend on a new model, with the calls of the inspection.
@@ -497,12 +344,12 @@ class Runs:
         return run
 
     def _change_for_check(self, model: Model) -> None:
-        """Remove what can't be checked: dropout, and biases that make the network amplify rounding."""
+        """Turn dropout off, and damp the weights, where that is asked for."""
         if not self.drops_out:
             without_dropout(model)
-        self.has_raisable_biases = any(True for _ in raisable_biases(model))
-        if self.raises_biases:
-            raise_biases(model)
+        self.can_damp_weights = any(True for _ in dampable_biases(model))
+        if self.damps_weights:
+            damp_weights(model)
 
     def _run(self, precision: Precision, **options: Any) -> Run:
         run = self._step_new_model(precision, **options)
@@ -513,7 +360,7 @@ class Runs:
         self,
         precision: Precision,
         *,
-        contexts: Iterable[contextlib.AbstractContextManager[Any]] = (),
+        contexts: Iterable[_Context] = (),
         first_step: Callable[[Model, _Step], Any] | None = None,
         inspection: Inspection | None = None,
         perturbation_seed: int | None = None,
@@ -572,7 +419,7 @@ class Runs:
         model: Model,
         step: _Step,
         before: _Before,
-        contexts: Iterable[contextlib.AbstractContextManager[Any]] = (),
+        contexts: Iterable[_Context] = (),
         *,
         first_step: Callable[[Model, _Step], Any] | None = None,
         magnitudes: dict[int, Tensor] | None = None,
@@ -617,12 +464,6 @@ class _Before(NamedTuple):
 
     parameters: dict[str, Before]  # in training
     state: dict[str, Tensor] | None  # in other modes: buffers and caches, if they are compared
-
-
-def _raised_or(run: Run | Exception) -> Run:
-    if isinstance(run, Exception):
-        raise run
-    return run
 
 
 def changes_after_first_step(backend: Backend) -> bool:

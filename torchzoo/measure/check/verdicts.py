@@ -17,8 +17,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -30,7 +31,6 @@ from torchzoo.errors import attempt
 from torchzoo.machine.limits import available_bytes
 from torchzoo.measure.check.judging import Errors, JudgedResult, ResultJudge
 from torchzoo.measure.check.norms import l2_norm
-from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import CanNotCompare, Results, Run, run_bytes
 from torchzoo.measure.check.runs import Runs, TimedRuns
@@ -68,9 +68,8 @@ def judge_runs(runs: Runs) -> Check:
     if not runs.can_reuse_code:
         torch._dynamo.reset()
     is_eager = runs.case.backend == EAGER
-    random_draws = RecordRandomDraws()
-    eager = _with_host_memory(runs, runs.eager(random_draws))
-    finest, why_not_fp64 = _reference_run(runs, random_draws)
+    eager = _with_host_memory(runs, runs.eager())
+    finest, why_not_fp64 = _reference_run(runs)
     weights = finest[0].update_weights if finest else {}
     of_eager = (dataclasses.replace(eager[0], update_weights=weights), *eager[1:])
     by_eager = [_judge(runs, Reference(results, runs.device), step) for step, results in enumerate(of_eager, 1)]
@@ -88,7 +87,7 @@ def judge_runs(runs: Runs) -> Check:
     reference = finest
     if is_eager:
         found = eager
-        baseline = runs.native(random_draws) if runs.has_native else None
+        baseline = runs.native() if runs.has_native else None
         reference = finest or baseline
     else:
         found = candidate()
@@ -102,7 +101,7 @@ def judge_runs(runs: Runs) -> Check:
     judged = judge()
     if _looks_wrong(judged):
         _require_host_memory(eager, MEMORY_OF_PERTURBED)
-        judged = _judge_beside_rounding(runs, random_draws, judges, eager, judge)
+        judged = _judge_beside_rounding(runs, judged, judges, eager, judge)
     runs.amplifies_rounding = any(map(_amplifies_rounding, judged))
     comparisons = _recorded(judged)
     if finest is None:
@@ -158,44 +157,55 @@ def _judge_steps(
     )
 
 
+class _Imitation(NamedTuple):
+    """Runs of eager that imitate what rounding may do, one for each number."""
+
+    run: Callable[[Runs, int], Run | None]  # None where the step allows no such change
+    numbers: Iterable[int]
+    when: Callable[[Runs, _Verdicts], bool] = lambda _, __: True
+    kinds: Collection[ResultKind] = tuple(ResultKind)  # of results whose distances count
+
+
+def _has_wrong_integers(judged: JudgedResult) -> bool:
+    return judged.comparison.what is ResultKind.INTEGERS and judged.comparison.is_close is False
+
+
+#: Made in this order, as long as something looks wrong.
+IMITATIONS = (
+    _Imitation(lambda runs, seed: runs.perturbed(seed), range(PERTURBED_RUNS)),
+    _Imitation(
+        lambda runs, seed: runs.perturbed_backward(seed),
+        range(PERTURBED_RUNS),
+        when=lambda runs, _: runs.keeps_coarse_activations,
+    ),
+    _Imitation(
+        lambda runs, sign: runs.moved_decisions(sign),
+        (1, -1),
+        when=lambda _, judged: any(map(_has_wrong_integers, judged)),
+        kinds=(ResultKind.INTEGERS,),
+    ),
+)
+
+
 def _judge_beside_rounding(
-    runs: Runs,
-    random_draws: RecordRandomDraws,
-    judges: Sequence[ResultJudge],
-    eager: Run,
-    judge: Callable[..., _Verdicts],
+    runs: Runs, judged: _Verdicts, judges: Sequence[ResultJudge], eager: Run, judge: Callable[..., _Verdicts]
 ) -> _Verdicts:
-    """Judge with runs of eager that are changed as by rounding, more of them as long as something looks wrong."""
     by_rounding: list[list[Mapping[ResultKind, Errors]]] = []
-    for distances in _distances_by_rounding(runs, random_draws, judges, eager):
-        by_rounding += distances
-        judged = judge(perturbed=by_rounding)
+    for one in IMITATIONS:
         if not _looks_wrong(judged):
-            return judged
-    if any(one.comparison.what is ResultKind.INTEGERS and one.comparison.is_close is False for one in judged):
-        moved = filter(None, (runs.moved_decisions(random_draws, sign) for sign in (1, -1)))
-        by_decisions = [_distances(judges, run, eager) for run in moved]
-        integers = ResultKind.INTEGERS
-        by_rounding += [
-            [{integers: step[integers]} if integers in step else {} for step in run] for run in by_decisions
-        ]
-        judged = judge(perturbed=by_rounding)
+            break
+        if one.when(runs, judged):
+            found = filter(None, (one.run(runs, number) for number in one.numbers))
+            by_rounding += [_distances(judges, run, eager, one.kinds) for run in found]
+            judged = judge(perturbed=by_rounding)
     return judged
 
 
-def _distances_by_rounding(
-    runs: Runs, random_draws: RecordRandomDraws, judges: Sequence[ResultJudge], eager: Run
-) -> Iterator[list[list[Mapping[ResultKind, Errors]]]]:
-    """Yield the distances from eager of runs with changed weights, then of runs with changed activations, if any."""
-    seeds = range(PERTURBED_RUNS)
-    yield [_distances(judges, runs.perturbed(random_draws, seed), eager) for seed in seeds]
-    if runs.keeps_coarse_activations:
-        changed = filter(None, (runs.perturbed_backward(random_draws, seed) for seed in seeds))
-        yield [_distances(judges, run, eager) for run in changed]
-
-
-def _distances(judges: Sequence[ResultJudge], run: Run, expected: Run) -> list[Mapping[ResultKind, Errors]]:
-    return [judge.distances(run[index], expected[index]) for index, judge in enumerate(judges)]
+def _distances(
+    judges: Sequence[ResultJudge], run: Run, expected: Run, kinds: Collection[ResultKind]
+) -> list[Mapping[ResultKind, Errors]]:
+    by_step = (judge.distances(run[index], expected[index]) for index, judge in enumerate(judges))
+    return [{kind: errors for kind, errors in step.items() if kind in kinds} for step in by_step]
 
 
 def _by_step(judged: Iterable[JudgedResult]) -> list[list[JudgedResult]]:
@@ -320,16 +330,16 @@ def _judge(runs: Runs, reference: Reference, step: int) -> ResultJudge:
     return ResultJudge(case=runs.case, precision=runs.arithmetic, rules=rules, reference=reference, step=step)
 
 
-def _reference_run(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Run | None, str]:
+def _reference_run(runs: Runs) -> tuple[Run | None, str]:
     """Return the run at fp64, or else that at fp32 if the case is coarser, or None; and why fp64 is missing."""
-    results = _try(Precision.FP64, runs, random_draws)
+    results = _try(Precision.FP64, runs)
     if not isinstance(results, str):
         return results, ""
-    finer = _try(Precision.FP32, runs, random_draws) if runs.is_coarse else results
+    finer = _try(Precision.FP32, runs) if runs.is_coarse else results
     return (None, results) if isinstance(finer, str) else (finer, f"judged by fp32, since {results}")
 
 
-def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Run | str:
+def _try(precision: Precision, runs: Runs) -> Run | str:
     """Return the run at a precision, or why there is none: a model may raise anything in a dtype it was not made for.
 
     Steps are left out from the first step with NaN on.
@@ -339,7 +349,7 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
         torch.OutOfMemoryError: the device has too little memory, but other cases hold some of it. Then the case has
             failed, and the scheduler runs it again, alone.
     """
-    results = _run_reference(precision, runs, random_draws)
+    results = _run_reference(precision, runs)
     if isinstance(results, CanNotCompare):
         raise results
     if isinstance(results, torch.OutOfMemoryError) and (held_by_others(runs.device) or 0) > OTHERS_BYTES:
@@ -360,18 +370,18 @@ def _has_nan(results: Results, device: torch.device) -> bool:
     return any(math.isnan(l2_norm(leaf, device)) for leaf in floating)
 
 
-def _run_reference(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Run | Exception:
+def _run_reference(precision: Precision, runs: Runs) -> Run | Exception:
     """Return the run at a precision, or its exception.
 
     A training step for which the device has too little memory runs again with its activations in the host's memory.
     """
-    results = attempt(lambda: runs.reference(precision, random_draws))
+    results = attempt(lambda: runs.reference(precision))
     if not isinstance(results, torch.OutOfMemoryError) or runs.case.mode is not Mode.TRAIN:
         return results
     no_memory = results.with_traceback(None)  # the frames of a traceback hold the model
     del results
     free_memory(runs.device)
-    again = attempt(lambda: runs.reference(precision, random_draws, activations_go_to_host=True))
+    again = attempt(lambda: runs.reference(precision, activations_go_to_host=True))
     return again if isinstance(again, tuple | CanNotCompare) else no_memory
 
 

@@ -1,4 +1,4 @@
-"""Where a network amplifies rounding so much that little is left to judge by, it is judged with milder weights.
+"""Where a network amplifies rounding so much that little is left to judge by, it is judged with damped weights.
 
 Which side of zero rounding decides on depends on how kernels add. The networks here add at fp64 and round to bf16
 themselves, so that each processor finds the same.
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from torchzoo.case import Mode, Precision, ResultKind
 from torchzoo.measure.check.judging import JudgedResult
-from torchzoo.measure.check.milder import RAISED_BY, raise_biases
+from torchzoo.measure.check.rounding import RAISED_BY, damp_weights
 from torchzoo.measure.check.verdicts import _amplifies_rounding
 from torchzoo.model.tasks import Batch
 from torchzoo.record import CheckStatus, ResultComparison
@@ -130,7 +130,7 @@ def stretches_gradients(graph: torch.fx.GraphModule, _: Any) -> Callable[..., An
 @pytest.mark.parametrize(
     ("compiler", "status"), [(rounds_otherwise, CheckStatus.CORRECT), (stretches_gradients, CheckStatus.INCORRECT)]
 )
-def test_where_rounding_is_amplified_the_timed_code_is_judged_with_milder_weights(
+def test_where_rounding_is_amplified_the_timed_code_is_judged_with_damped_weights(
     backend: Callable[..., str],
     compiler: Callable[..., Any],
     status: CheckStatus,
@@ -159,7 +159,7 @@ def test_rounding_is_amplified_where_it_makes_more_than_a_tenth_of_the_gradients
     assert not _amplifies_rounding(judged(ResultKind.PARAMETERS, [1.0] * 10))  # may be twice as far off
 
 
-def test_what_looks_wrong_with_milder_weights_stays_open_while_rounding_is_still_amplified(
+def test_what_looks_wrong_with_damped_weights_stays_open_while_rounding_is_still_amplified(
     backend: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchzoo.measure.check.verdicts._amplifies_rounding", lambda _: True)
@@ -189,7 +189,7 @@ def scales_inside_where_tf32_is_allowed(graph: torch.fx.GraphModule, _: Any) -> 
 
 
 @pytest.mark.usefixtures("_a_device_with_tf32")
-def test_at_tf32_fp32_decides_what_looks_wrong_with_milder_weights(backend: Callable[..., str]) -> None:
+def test_at_tf32_fp32_decides_what_looks_wrong_with_damped_weights(backend: Callable[..., str]) -> None:
     found = check(Deep, Mode.TRAIN, backend(scales_inside_where_tf32_is_allowed))
     assert (found.status, found.judged_at) == (CheckStatus.CORRECT, Precision.FP32), found
 
@@ -208,7 +208,7 @@ def test_each_bias_of_a_batch_instance_or_group_normalization_is_raised_once() -
     model = Normalized(Mode.TRAIN, CPU, 4)
     (network,) = model.networks().values()
     before = {name: parameter.clone() for name, parameter in network.named_parameters()}
-    raise_biases(model)
+    damp_weights(model)
     raised = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
     assert raised == {"0.bias", "3.bias"}
     assert torch.equal(network.state_dict()["0.bias"], torch.full((6,), RAISED_BY))
