@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from torchzoo.case import Backend, Case, Mode, Precision
-from torchzoo.measure import case_rank, variant_run
+from torchzoo.measure import case_rank
 from torchzoo.measure import measure_case as case_module
+from torchzoo.measure.measure_case import Assignment, measure_case
 from torchzoo.record import Measured
 from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.zoo.catalog import find_models
@@ -35,12 +36,16 @@ def measure(
     make_folder(zoo, "tiny", code)
     case = Case(model="tiny", mode=mode, device="cpu", backend=Backend(backend), precision=precision, batch_size=4)
     settings = Settings(time_limit_s=SETTINGS.time_limit_s, min_time_s=SETTINGS.min_time_s, passes=ask)
-    return case_module.measure_case(case, find_models([zoo]).spec("tiny"), "cpu", settings, tell, window)
+    spec = find_models([zoo]).spec("tiny")
+    given = Assignment(case=case, spec=spec, device="cpu", settings=settings, tell=tell, window=window)
+    found = measure_case(given)
+    assert isinstance(found, Measured)
+    return found
 
 
 def spy(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[..., None]) -> None:
     """Call `before` with the arguments of each call of a function that `measure_case` uses."""
-    module: Any = next(one for one in (case_rank, variant_run, case_module) if hasattr(one, name))
+    module: Any = next(one for one in (case_rank, case_module) if hasattr(one, name))
     function = getattr(module, name)
 
     @functools.wraps(function)

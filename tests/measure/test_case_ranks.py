@@ -53,7 +53,7 @@ def ranks_of(first: CaseRank, other: CaseRank) -> Iterator[CaseRanks]:
 @pytest.mark.parametrize("slow", [(), (0, 1, 2, 3), (4, 5, 6, 7)], ids=["none", "first", "other"])
 def test_a_host_that_is_slow_for_one_rank_is_slow_for_all(slow: Sequence[int]) -> None:
     with ranks_of(rank_on(range(4), slow), rank_on(range(4, 8), slow)) as ranks:
-        gate = ranks.gate()
+        gate = ranks.gate
         assert gate.is_slow() is bool(slow)
         assert gate.looks_s == [LOOP_S * (2.0 if slow else 1.0)]
         gate.matters = False
@@ -62,7 +62,7 @@ def test_a_host_that_is_slow_for_one_rank_is_slow_for_all(slow: Sequence[int]) -
 
 def test_each_rank_keeps_to_its_own_fast_cores() -> None:
     with ranks_of(rank_on(range(4), [0]), rank_on(range(4, 8), [7])) as ranks:
-        gate = ranks.gate()
+        gate = ranks.gate
         assert gate.wait()
         assert gate.fast_cores == (1, 2, 3, 4, 5, 6)
         assert not gate.is_slow()
@@ -70,7 +70,7 @@ def test_each_rank_keeps_to_its_own_fast_cores() -> None:
 
 def test_all_wait_until_the_host_is_fast_for_each_rank_or_does_not_matter() -> None:
     with ranks_of(rank_on(range(4), []), rank_on(range(4, 8), [4, 5])) as ranks:
-        gate = ranks.gate()
+        gate = ranks.gate
         assert not gate.wait(limit_s=0.1)
         gate.matters = False
         assert gate.wait()
@@ -79,4 +79,4 @@ def test_all_wait_until_the_host_is_fast_for_each_rank_or_does_not_matter() -> N
 
 def test_a_single_rank_has_its_own_gate() -> None:
     alone = rank_on(range(4), [])
-    assert CaseRanks(alone).gate() is alone.gate
+    assert CaseRanks(alone).gate is alone.gate

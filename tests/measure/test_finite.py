@@ -14,7 +14,7 @@ from measuring import measure, spy
 
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import Mode, Precision
-from torchzoo.measure import measure_case as case_module
+from torchzoo.measure.finite import FiniteWatch
 from torchzoo.model import Model
 from torchzoo.model.tensors import is_finite
 from torchzoo.record import FailureKind
@@ -196,7 +196,7 @@ def test_the_measured_model_is_gone_when_eager_steps_again(tmp_path: Path, monke
 
 def test_nothing_is_looked_at_before_all_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    watch = case_module.FiniteWatch
+    watch = FiniteWatch
     not_finite = watch.not_finite
     monkeypatch.setattr(watch, "not_finite", lambda self: events.append("look") or not_finite(self))
     for name in ("measure_latency", "measure_throughput"):

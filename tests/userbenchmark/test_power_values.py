@@ -14,7 +14,7 @@ from examples import compared, record
 from torchzoo import backends
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, Mode
-from torchzoo.measure.measure_case import measure_case
+from torchzoo.measure.measure_case import Assignment, measure_case
 from torchzoo.record import DeviceState, Measured, Record
 from torchzoo.run.plan import skip_reason
 from torchzoo.settings import Settings
@@ -110,7 +110,9 @@ def test_a_tiny_model_is_measured_with_each_kind_of_values(tmp_path: Path, value
         model="tiny", mode=Mode.EVAL, device="cpu", backend=Backend("power_values/values", values), batch_size=2
     )
     assert skip_reason(case, spec, {}) is None
-    found = measure_case(case, spec, "cpu", Settings(time_limit_s=0.05, min_time_s=0.02), lambda _: None, lambda: None)
+    settings = Settings(time_limit_s=0.05, min_time_s=0.02)
+    found = measure_case(Assignment(case=case, spec=spec, device="cpu", settings=settings))
+    assert isinstance(found, Measured)
     assert set(found.variants) == {"eager", "candidate"}
     assert len(found.blocks) >= 12
     training = msgspec.structs.replace(case, mode=Mode.TRAIN)

@@ -20,7 +20,7 @@ from torchzoo import backends, cli
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.errors import TorchzooError
-from torchzoo.measure.measure_case import measure_case
+from torchzoo.measure.measure_case import Assignment, measure_case
 from torchzoo.record import Measured
 from torchzoo.run.plan import parse_backend
 from torchzoo.settings import Settings
@@ -245,7 +245,10 @@ def measured(tmp_path: Path, backend: Backend, mode: Mode) -> Measured:
     make_folder(tmp_path, "tiny", TINY)
     case = Case(model="tiny", mode=mode, device="cpu", backend=backend, batch_size=4)
     settings = Settings(time_limit_s=0.05, min_time_s=0.02)
-    return measure_case(case, find_models([tmp_path]).spec("tiny"), "cpu", settings, lambda _: None, lambda: None)
+    spec = find_models([tmp_path]).spec("tiny")
+    found = measure_case(Assignment(case=case, spec=spec, device="cpu", settings=settings))
+    assert isinstance(found, Measured)
+    return found
 
 
 def test_a_change_is_measured_beside_eager(tmp_path: Path) -> None:

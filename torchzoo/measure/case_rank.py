@@ -130,6 +130,7 @@ class CaseRank(Participant):
     model: Model
     inspection: Inspection
     finite: FiniteWatch
+    precision_flags: dict[str, str]  # PyTorch's, as they are once the model is prepared
     start: StartState | CanNotRestore | None = None
     put_back: tuple[str, ...] = ()  # settings that the model's libraries or constructor changed, and that were restored
 
@@ -168,9 +169,9 @@ class CaseRank(Participant):
         self.model, changed = keeping_state(make)
         self.put_back = tuple(dict.fromkeys([*self.put_back, *changed]))
 
-    def prepare(self) -> dict[str, str]:
-        """Apply precision, memory format and parallelism. Return PyTorch's flags as they are then."""
-        flags = apply_precision(self.model, self.case.precision)
+    def prepare(self) -> None:
+        """Apply precision, memory format and parallelism."""
+        self.precision_flags = apply_precision(self.model, self.case.precision)
         apply_memory_format(self.model, self.case.memory_format)
         if self.mesh is not None:
             from torchzoo.measure.parallel import parallelize
@@ -184,7 +185,6 @@ class CaseRank(Participant):
             except CanNotRestore as reason:
                 self.start = reason.with_traceback(None)  # its frames hold the model
         self.variants[EAGER_VARIANT] = eager_variant(self.model, self.model.measured_step)
-        return flags
 
     def inspect(self) -> None:
         """Take one eager step, and note in which dtypes it computes and how it calls its networks."""

@@ -12,7 +12,7 @@ import pickle
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.connection import Connection
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -130,8 +130,9 @@ class CaseRanks(Ranks[CaseRank]):
         """Return a clock whose synchronisation waits for the devices of all ranks."""
         return _RanksClock(self, own) if self._lines else own
 
+    @cached_property
     def gate(self) -> HostGate:
-        """Return the gate of rank 0; with several ranks, a gate that looks and waits in all of them at once."""
+        """The gate of rank 0; with several ranks, a gate that looks and waits in all of them at once."""
         return _RanksGate(self) if self._lines else self.own.gate
 
     @contextlib.contextmanager

@@ -1,15 +1,16 @@
-"""Measure one case: build, prepare, warm up, compile, measure, examine."""
+"""Measure one case: build, prepare, warm up, compile, time, examine, check."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 
+from torchzoo import backends
 from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.machine import facts
 from torchzoo.measure.case_rank import CaseRank
@@ -18,8 +19,14 @@ from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.check_ranks import check_ranks
 from torchzoo.measure.check.runs import TimedRuns, timed_runs
 from torchzoo.measure.clock import DeviceClock, PatientClock
-from torchzoo.measure.compilation import require_eager, watch_compilation
-from torchzoo.measure.finite import FiniteWatch, NotFinite, loss_scale, why_not_measured
+from torchzoo.measure.compilation import (
+    CompilationWatch,
+    count_compiled,
+    packaged,
+    require_eager,
+    watch_compilation,
+)
+from torchzoo.measure.finite import NotFinite, loss_scale, why_not_measured
 from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.latency import (
@@ -31,136 +38,109 @@ from torchzoo.measure.latency import (
     step_until_steady,
     steps_in,
 )
-from torchzoo.measure.memory import free_memory
-from torchzoo.measure.passes import PASSES, PassContext, only_of
+from torchzoo.measure.memory import free_memory, watch_device_peak
+from torchzoo.measure.passes import PASSES, Fields, PassContext, only_of
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.quantization import refusals_are_skips
-from torchzoo.measure.stages import Stages, Tell
-from torchzoo.measure.variant_run import VariantRun, warmed_up
+from torchzoo.measure.stages import Stages, Tell, cpu_time_s
+from torchzoo.measure.variant import Variant
+from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.model import Model
 from torchzoo.model.tensors import is_finite
 from torchzoo.record import (
     CANDIDATE_VARIANT,
     EAGER_VARIANT,
+    BackToBack,
     Check,
+    Checked,
     CheckStatus,
+    Compilation,
     DeviceState,
     HostWatch,
     Measured,
+    Memory,
     RankResult,
+    VariantResult,
 )
-from torchzoo.settings import Pass, Settings, Stage
+from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
-_Found = TypeVar("_Found")
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """A case to measure, with what its worker gives for it."""
+
+    case: Case
+    spec: ModelSpec
+    device: str  # of the first rank
+    settings: Settings
+    gate: HostGate | None = None  # watches the host for the first rank; None: the host is never slow
+    lines: Sequence[Line] = ()  # to the other ranks of a case that has several
+    tell: Tell = lambda _: None  # is called with each stage as it begins
+    #: Returns when this case may be measured alone. Until then other cases are prepared at the same time.
+    window: Callable[[], object] = lambda: None
+    #: Is called with the figures after the timing, and before the check: they count even if a later stage fails.
+    keep: Callable[[Measured], object] = lambda _: None
+
+    @property
+    def checks_timed_code(self) -> bool:
+        """Whether the check judges the code that was timed: not in eager, nor where several ranks share the case."""
+        is_compiled = self.case.backend != EAGER and self.case.world == 1
+        return self.settings.is_timed and self.settings.checks and is_compiled
 
 
-def measure_case(
-    case: Case,
-    spec: ModelSpec,
-    device_name: str,
-    settings: Settings,
-    tell: Tell,
-    window: Callable[[], Any],
-    *,
-    gate: HostGate | None = None,
-    lines: Sequence[Line] = (),
-    keep: Callable[[Measured], object] = lambda _: None,
-) -> Measured:
-    """Measure one case on the device of that name, and check its results where the settings ask for it.
-
-    `tell` is called with each stage as it begins. `window` returns when this case may be measured alone: until then
-    other cases are prepared at the same time. `gate` watches the host for the first rank; without a gate, nothing is
-    measured again when the host is slow. `lines` lead to the other ranks of a case that has several. `keep` is called
-    with the figures after the timing, and again before the check: they count even if a later stage fails.
+def measure_case(given: Assignment) -> Measured | Checked:
+    """Measure one case, and check its results where the settings ask for it; or check it alone.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
+        LabelNotReached: the step is not what its label says, or its backend was given nothing to compile.
         NotFiniteByBackend: its training is not finite, and is finite in eager.
     """
-    stages = Stages(tell)
-    device = use_device(device_name, settings.threads)
+    stages = Stages(given.tell)
+    device = use_device(given.device, given.settings.threads)
     stages.enter(Stage.IMPORT)
-    checks = Pass.CHECK in settings.passes
-    ranks = CaseRanks(CaseRank(case, spec, device, gate=gate, keeps_start=checks and has_code_to_check(case)), lines)
+    own = CaseRank(given.case, given.spec, device, gate=given.gate, keeps_start=given.checks_timed_code)
+    ranks = CaseRanks(own, given.lines)
     ranks.everywhere(CaseRank.load)
-
-    def whole(measured: Measured) -> Measured:
-        return msgspec.structs.replace(
-            measured,
-            put_back=ranks.own.put_back,
-            stage_seconds=stages.seconds,
-            stage_cpu_seconds=stages.cpu_seconds,
-        )
-
-    def keep_whole(measured: Measured) -> None:
-        keep(whole(measured))
-
-    def with_its_model() -> tuple[Measured, TimedRuns | None]:
-        measured = _measure_model(ranks, case, spec, device, settings, stages, window, keep_whole)
-        if checks:
-            keep_whole(measured)
-        return measured, timed_runs(ranks.own) if checks and has_code_to_check(case) else None
-
-    measured, timed = with_model(ranks, with_its_model)
-    if checks:
-        measured = msgspec.structs.replace(measured, check=check_results(ranks, stages, timed=timed))
-    stages.close()
-    return whole(measured)
-
-
-def with_model(ranks: CaseRanks, action: Callable[[], _Found]) -> _Found:
-    """Return what `action` finds with the model that it builds, and release the model.
-
-    Raises:
-        NotRunnable, NotFiniteByBackend: training was not finite; the message says why.
-    """
+    measure_model = _time_model if given.settings.is_timed else _try_model
     not_finite: NotFinite | None = None
     try:
-        found = action()
+        found, timed = measure_model(given, ranks, stages)
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
     ranks.everywhere(CaseRank.release)
     if not_finite is not None:
-        own = ranks.own
-        free_memory(own.device)
-        build = partial(prepared_model, own.model_class, own.case, own.device)
-        raise why_not_measured(not_finite, own.case, build)
+        free_memory(device)
+        raise why_not_measured(not_finite, given.case, partial(prepared_model, own.model_class, given.case, device))
+    if given.settings.checks:
+        found = _checked(ranks, stages, found, timed)
+    stages.close()
     return found
 
 
-def has_code_to_check(case: Case) -> bool:
-    """Whether the check judges the code that was timed: not in eager, nor where several ranks share the case."""
-    return case.backend != EAGER and case.world == 1
-
-
-def check_results(ranks: CaseRanks, stages: Stages, *, timed: TimedRuns | None = None) -> Check:
-    """Check the case with new models, after the measured model was released.
-
-    `timed` holds the results of the code that was timed, if there are any.
-    """
+def _checked(
+    ranks: CaseRanks, stages: Stages, found: Measured | Checked, timed: TimedRuns | None
+) -> Measured | Checked:
+    """Check the case with new models, now that the measured model is released."""
     own = ranks.own
     free_memory(own.device)
-    if ranks.size > 1:
-        stages.enter(Stage.CHECK)
-        return check_ranks(ranks, own.case)
-    stages.enter(Stage.HOLD)
+    if ranks.size == 1:
+        stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return check_case(own.case, own.spec, own.model_class, own.device, timed=timed)
+    watch = CompilationWatch()
+    if ranks.size == 1:
+        check = check_case(own.case, own.spec, own.model_class, own.device, timed=timed)
+    else:
+        check = check_ranks(ranks, own.case)
+    if isinstance(found, Checked) and backends.info(own.case.backend.name).uses_dynamo:
+        found = msgspec.structs.replace(found, graphs=watch.graphs())
+    return msgspec.structs.replace(found, check=check)
 
 
-def _measure_model(
-    ranks: CaseRanks,
-    case: Case,
-    spec: ModelSpec,
-    device: torch.device,
-    settings: Settings,
-    stages: Stages,
-    window: Callable[[], Any],
-    keep: Callable[[Measured], object],
-) -> Measured:
-    """Measure all but the check.
+def _time_model(given: Assignment, ranks: CaseRanks, stages: Stages) -> tuple[Measured, TimedRuns | None]:
+    """Measure all but the check, and take the steps of the timed code that the check judges.
 
     Eager is warmed up, and its memory is read, before anything is compiled, so that eager's figures do not include the
     memory of a compiler.
@@ -168,156 +148,70 @@ def _measure_model(
     Raises:
         NotFinite: training is not finite after a variant's warm-up, or after the timing.
     """
-    flags = build_everywhere(ranks, stages)
-    own = ranks.own
-    model, finite = own.model, own.finite
+    own, case, settings = ranks.own, given.case, given.settings
+    _build(ranks, stages)
 
     stages.enter(Stage.WARM_UP)
-    clock, gate = ranks.clock(DeviceClock(device)), ranks.gate()
-    patient = ranks.clock(PatientClock(device))
-    watch_of_eager = watch_compilation()
+    watch = watch_compilation()
     with refusals_are_skips(case.precision):
-        eager = warmed_up(ranks, EAGER_VARIANT, patient, settings)
-    require_eager(model, watch_of_eager)
-    warm = eager.warm
-    finite.require(
-        eager.steps, loss_is_finite=warm.result_is_finite, candidate_stepped=False, makes_updates=warm.makes_updates
-    )
+        runs = [_warmed_up(ranks, EAGER_VARIANT, settings)]
+    require_eager(own.model, watch)
+    _require_finite_warm_up(ranks, runs)
     ranks.everywhere(CaseRank.inspect)
-    inspection = own.inspection
-    eager.steps += 1
-    check_precision(model, case.precision, spec.native_dtype, inspection)
-    runs = [eager]
+    runs[0].steps += 1
+    check_precision(own.model, case.precision, own.spec.native_dtype, own.inspection)
 
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
         watch = watch_compilation()
         ranks.everywhere(CaseRank.import_backend)
-        make = partial(ranks.everywhere, CaseRank.add_candidate)
-        runs.append(warmed_up(ranks, CANDIDATE_VARIANT, patient, settings, make=make, watch=watch))
-        steps = sum(run.steps for run in runs)
-        warm = runs[1].warm
-        finite.require(
-            steps, loss_is_finite=warm.result_is_finite, candidate_stepped=True, makes_updates=warm.makes_updates
-        )
+        runs.append(_warmed_up(ranks, CANDIDATE_VARIANT, settings, watch))
+        _require_finite_warm_up(ranks, runs)
 
     with ranks.quiet():
         stages.enter(Stage.WAIT)
-        window()
+        given.window()
         stages.enter(Stage.MEASURE)
-        ranks.everywhere(CaseRank.forget_steps)
-        timing = _time_in_turns(ranks, runs, clock, gate, settings)
-        rank_steps_s = ranks.everywhere(CaseRank.step_medians_s)
-        slowest_s = max(run.step_s for run in runs)
-        for run in runs:
-            run.back_to_back = measure_throughput(run.variant, clock, gate, timing.latency.blocks, slowest_s)
+        timing = _time_in_turns(ranks, runs, settings)
         if case.mode is Mode.TRAIN:
-            _require_finite(finite, model, runs, timing.latency)
-        for run in runs:
-            run.count_late_graphs(settings)
-        figures = partial(_figures, ranks, runs, timing, gate, flags, rank_steps_s, settings)
-        keep(figures())
+            _require_finite(ranks, runs, timing.latency)
+        _count_late_graphs(runs, settings)
+        given.keep(_measured(given, ranks, stages, runs, timing))
         ranks.everywhere(CaseRank.release_core)  # threads that a pass starts would be pinned to it, too
-        _make_passes(ranks, runs, clock, settings, in_window=True)
-    for run in runs:
-        run.count_late_graphs(settings)
+        _make_passes(ranks, runs, settings, in_window=True)
+    _count_late_graphs(runs, settings)
 
     stages.enter(Stage.EXAMINE)
-    _make_passes(ranks, runs, clock, settings, in_window=False)
-    return figures()
+    _make_passes(ranks, runs, settings, in_window=False)
+    measured = _measured(given, ranks, stages, runs, timing)
+    if settings.checks:
+        given.keep(measured)
+    return measured, timed_runs(own) if given.checks_timed_code else None
 
 
-def _make_passes(
-    ranks: CaseRanks, runs: Sequence[VariantRun], clock: DeviceClock, settings: Settings, *, in_window: bool
-) -> None:
-    """Make the passes of the window, or those after it, that are asked for or always made."""
-    for row in PASSES:
-        if row.in_window is not in_window or not row.when(ranks.own.case, settings):
-            continue
-        measure = row.load()
-        for run in runs:
-            if run.variant.name in row.variants:
-                run.variant.select()
-                context = PassContext(
-                    ranks=ranks, variant=run.variant, step_s=run.step_s, clock=clock, settings=settings
-                )
-                run.found.append(measure(context))
+def _try_model(_: Assignment, ranks: CaseRanks, stages: Stages) -> tuple[Checked, None]:
+    """Inspect one eager step, and require that it is finite and what its label says.
 
-
-def _figures(
-    ranks: CaseRanks,
-    runs: Sequence[VariantRun],
-    timing: _Timing,
-    gate: HostGate,
-    flags: dict[str, str],
-    rank_steps_s: Sequence[dict[str, float]],
-    settings: Settings,
-) -> Measured:
-    """Return all figures measured so far. A check that was asked for is not made yet."""
+    Raises:
+        NotFinite: training is not finite after this step.
+    """
     own = ranks.own
-    case, model = own.case, own.model
-    found = {run.variant.name: run.fields() for run in runs}
-    return Measured(
-        **only_of(Measured, {name: value for fields in found.values() for name, value in fields.items()}),
-        blocks=timing.latency.blocks,
-        stop_reason=timing.latency.stop_reason,
-        variants={run.variant.name: run.result(found[run.variant.name]) for run in runs},
-        samples_per_step=model.samples_per_step * (1 if case.parallel is Parallel.TP else case.world),
-        sample_unit=model.sample_unit,
-        bytes_read_per_step=None if case.parallel is Parallel.TP else model.bytes_read_per_step,  # a rank reads a part
-        parameters=count_parameters(model),
-        operator_dtypes=own.inspection.operator_dtypes,
-        precision_flags=flags,
-        unequal_work=next((rule.reason for rule in own.spec.unequal_work if rule.matches(case)), ""),
-        host_syncs=own.spec.syncs.get(case.mode) if own.device.type != "cpu" else None,  # the CPU is its own host
-        threads=torch.get_num_threads(),
-        device_name=facts.device_name(own.device),
-        device_state_before=timing.states_before[0],
-        device_state_after=timing.states_after[0],
-        device_wait_s=timing.device_wait_s,
-        device_was_busy=timing.device_was_busy,
-        host_loop_s=timing.host_loop_s,
-        host=HostWatch(
-            undisturbed_s=gate.undisturbed_s,
-            fast_cores=gate.fast_cores,
-            one_core=own.gate.one_core and bool(gate.fast_cores),
-            looks_s=tuple(round(look_s, 7) for look_s in gate.looks_s),
-            matters=gate.matters,
-            waited_s=gate.waited_s,
-            was_slow=timing.latency.host_was_slow,
-            redone=timing.latency.redone,
-        ),
-        ranks=tuple(
-            RankResult(
-                step_s=step_s,
-                memory={run.variant.name: run.memories[rank] for run in runs},
-                communication={
-                    name: one["communication"][rank] for name, one in found.items() if "communication" in one
-                },
-                device_state_before=timing.states_before[rank],
-                device_state_after=timing.states_after[rank],
-            )
-            for rank, step_s in enumerate(rank_steps_s)
-        )
-        if ranks.size > 1
-        else (),
-        check=Check(status=CheckStatus.NOT_REACHED) if Pass.CHECK in settings.passes else None,
-    )
+    _build(ranks, stages)
+    stages.enter(Stage.WARM_UP)
+    with refusals_are_skips(own.case.precision):
+        ranks.everywhere(CaseRank.inspect)
+    own.finite.require(1, loss_is_finite=own.inspection.result_is_finite, candidate_stepped=False)
+    check_precision(own.model, own.case.precision, own.spec.native_dtype, own.inspection)
+    return Checked(check=Check(status=CheckStatus.NOT_REACHED), graphs=None, **_facts(ranks, stages)), None
 
 
-def build_everywhere(ranks: CaseRanks, stages: Stages) -> dict[str, str]:
-    """Build and prepare the model in all ranks. Return PyTorch's flags of precision as they are then."""
+def _build(ranks: CaseRanks, stages: Stages) -> None:
     stages.enter(Stage.BUILD)
     if ranks.size > 1:
         ranks.meet()
     ranks.everywhere(CaseRank.build)
     stages.enter(Stage.PREPARE)
-    return ranks.everywhere(CaseRank.prepare)[0]
-
-
-def count_parameters(model: Model) -> int:
-    """Return how many numbers the parameters of all networks have."""
-    return sum(p.numel() for network in model.networks().values() for p in network.parameters())
+    ranks.everywhere(CaseRank.prepare)
 
 
 def prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
@@ -329,11 +223,84 @@ def prepared_model(model_class: type[Model], case: Case, device: torch.device) -
     return model
 
 
-def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun], latency: Latency) -> None:
+@dataclass(kw_only=True)
+class _VariantRun:
+    """A variant, and what has been measured of it so far."""
+
+    variant: Variant
+    warm: WarmUp
+    memories: list[Memory]  # of all ranks
+    watch: CompilationWatch | None  # of a candidate
+    compilation: Compilation | None  # None unless Dynamo or AOTInductor compiled something
+    conversion_s: float | None  # the part of `warm.first_step_s` before the step itself
+    warm_graphs: int  # compiled in the warm-up
+    steps: int  # taken before its blocks were timed
+    step_s: float  # the time of a steady step: at first as in the warm-up, then as in its window
+    back_to_back: tuple[BackToBack, ...] = ()
+    found: list[Fields | Callable[[], Fields]] = field(default_factory=list)  # by passes
+
+    def fields(self) -> Fields:
+        """Return what passes found so far."""
+        return {name: value for one in self.found for name, value in (one() if callable(one) else one).items()}
+
+
+def _warmed_up(ranks: CaseRanks, name: str, settings: Settings, watch: CompilationWatch | None = None) -> _VariantRun:
+    """Warm a variant up, count what was compiled for it, and read its memory.
+
+    A candidate has a `watch`, and is made here: the time in which a backend traces, exports or compiles before the
+    first step counts as part of that step.
+    """
+    own, clock = ranks.own, ranks.clock(PatientClock(ranks.own.device))
+    peak = watch_device_peak(own.device)
+    began_ns, cpu_before_s = clock.now_ns(), cpu_time_s()
+    if watch is not None:
+        ranks.everywhere(CaseRank.add_candidate)
+    made_s, made_cpu_s = (clock.now_ns() - began_ns) / 1e9, cpu_time_s() - cpu_before_s
+    variant = ranks.variant(name)
+    graphs = (lambda: 0) if watch is None else watch.graphs
+    warm = warm_up(variant, clock, settings, graphs, peak, partial(loss_scale, own.model))
+    compilation = None
+    if watch is not None:
+        first_step_s, first_step_cpu_s = warm.first_step_s + made_s, warm.first_step_cpu_s + made_cpu_s
+        warm = replace(warm, first_step_s=first_step_s, first_step_cpu_s=first_step_cpu_s)
+        compilation = packaged(variant.packages, settings.cache) or count_compiled(watch, own.case, settings.cache)
+    steps = memory_steps(settings, warm)
+    return _VariantRun(
+        variant=variant,
+        warm=warm,
+        memories=ranks.everywhere(CaseRank.memory, name, steps),
+        watch=watch,
+        compilation=compilation,
+        conversion_s=None if watch is None else made_s,
+        warm_graphs=0 if compilation is None else compilation.graphs,
+        steps=warm.steps + steps,
+        step_s=warm.steady_s,
+    )
+
+
+def _count_late_graphs(runs: Sequence[_VariantRun], settings: Settings) -> None:
+    """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
+    for run in runs:
+        if run.watch is not None and run.compilation is not None and run.compilation.package_bytes is None:
+            run.compilation = run.watch.counts(settings.cache, warm_graphs=run.warm_graphs)
+
+
+def _require_finite_warm_up(ranks: CaseRanks, runs: Sequence[_VariantRun]) -> None:
+    warm = runs[-1].warm
+    ranks.own.finite.require(
+        sum(run.steps for run in runs),
+        loss_is_finite=warm.result_is_finite,
+        candidate_stepped=len(runs) > 1,
+        makes_updates=warm.makes_updates,
+    )
+
+
+def _require_finite(ranks: CaseRanks, runs: Sequence[_VariantRun], latency: Latency) -> None:
     """Require that all is finite after the timing, with the loss of one more step of each variant, which learns.
 
     The number of steps is rather over- than underestimated: some steps are not counted.
     """
+    model = ranks.own.model
     steps = sum(run.steps for run in runs)
     steps += sum(len(block.samples_s) for block in (*latency.blocks, *latency.redone)) + latency.other_steps
     steps += sum(one.steps for run in runs for one in run.back_to_back)
@@ -342,7 +309,7 @@ def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun
         loss, scale = run.variant.step(), loss_scale(model)
         if model.scaler is not None:  # the first step may be skipped: a scale that has just grown may be too large
             loss = run.variant.step()
-        finite.require(
+        ranks.own.finite.require(
             steps + steps // 5,
             loss_is_finite=is_finite(loss),
             candidate_stepped=len(runs) > 1,
@@ -350,11 +317,11 @@ def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Timing:
+class _Timing(NamedTuple):
     """The latency pass, and the state of devices and host around it. Other fields are those of `Measured`."""
 
     latency: Latency
+    rank_steps_s: Sequence[dict[str, float]]  # of each rank, by variant
     device_wait_s: float | None
     device_was_busy: bool
     states_before: Sequence[DeviceState | None]  # of each rank's device
@@ -362,17 +329,20 @@ class _Timing:
     host_loop_s: tuple[float, ...]
 
 
-def _host_shares(runs: Sequence[VariantRun], clock: DeviceClock) -> Iterator[float]:
+def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[float]:
     for run in runs:
         run.variant.select()
         yield host_share(run.variant.step, clock)
         run.steps += HOST_SHARE_STEPS
 
 
-def _time_in_turns(
-    ranks: CaseRanks, runs: Sequence[VariantRun], clock: DeviceClock, gate: HostGate, settings: Settings
-) -> _Timing:
-    """Wait until the devices are idle and the host is fast, step until steps are steady, and time blocks in turns."""
+def _time_in_turns(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings) -> _Timing:
+    """Wait until the devices are idle and the host is fast, step until steps are steady, and time blocks in turns.
+
+    Then time steps back to back.
+    """
+    clock, gate = ranks.clock(ranks.own.clock), ranks.gate
+    ranks.everywhere(CaseRank.forget_steps)
     waits = [found for found in ranks.everywhere(CaseRank.wait_for_device) if found is not None]
     if clock.is_asynchronous:
         gate.matters = max(_host_shares(runs, clock)) > MATTERS
@@ -386,11 +356,115 @@ def _time_in_turns(
     collect = partial(ranks.everywhere, CaseRank.collect)
     latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block, collect=collect)
     states_after, host_after_s = ranks.everywhere(CaseRank.device_state), facts.host_loop_s()
+    rank_steps_s = ranks.everywhere(CaseRank.step_medians_s)
+    slowest_s = max(run.step_s for run in runs)
+    for run in runs:
+        run.back_to_back = measure_throughput(run.variant, clock, gate, latency.blocks, slowest_s)
     return _Timing(
         latency=latency,
+        rank_steps_s=rank_steps_s,
         device_wait_s=max((wait_s for wait_s, _ in waits), default=None),
         device_was_busy=not all(is_idle for _, is_idle in waits),
         states_before=states_before,
         states_after=states_after,
         host_loop_s=(host_before_s, host_after_s),
+    )
+
+
+def _make_passes(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings, *, in_window: bool) -> None:
+    """Make the passes of the window, or those after it, that are asked for or always made."""
+    clock = ranks.clock(ranks.own.clock)
+    for row in PASSES:
+        if row.in_window is not in_window or not row.when(ranks.own.case, settings):
+            continue
+        measure = row.load()
+        for run in runs:
+            if run.variant.name in row.variants:
+                run.variant.select()
+                context = PassContext(
+                    ranks=ranks, variant=run.variant, step_s=run.step_s, clock=clock, settings=settings
+                )
+                run.found.append(measure(context))
+
+
+def _measured(
+    given: Assignment,
+    ranks: CaseRanks,
+    stages: Stages,
+    runs: Sequence[_VariantRun],
+    timing: _Timing,
+) -> Measured:
+    """Return all that was measured so far. A check that was asked for is not made yet."""
+    own, case, latency, gate = ranks.own, given.case, timing.latency, ranks.gate
+    is_split = case.parallel is Parallel.TP  # the ranks have one batch, and each reads a part of the weights
+    found = {run.variant.name: run.fields() for run in runs}
+    rank_results = (
+        RankResult(
+            step_s=step_s,
+            memory={run.variant.name: run.memories[rank] for run in runs},
+            communication={name: one["communication"][rank] for name, one in found.items() if "communication" in one},
+            device_state_before=timing.states_before[rank],
+            device_state_after=timing.states_after[rank],
+        )
+        for rank, step_s in enumerate(timing.rank_steps_s)
+    )
+    return Measured(
+        blocks=latency.blocks,
+        stop_reason=latency.stop_reason,
+        variants={run.variant.name: _variant_result(run, found[run.variant.name]) for run in runs},
+        samples_per_step=own.model.samples_per_step * (1 if is_split else case.world),
+        sample_unit=own.model.sample_unit,
+        bytes_read_per_step=None if is_split else own.model.bytes_read_per_step,
+        unequal_work=next((rule.reason for rule in own.spec.unequal_work if rule.matches(case)), ""),
+        host_syncs=own.spec.syncs.get(case.mode) if own.device.type != "cpu" else None,  # the CPU is its own host
+        device_state_before=timing.states_before[0],
+        device_state_after=timing.states_after[0],
+        device_wait_s=timing.device_wait_s,
+        device_was_busy=timing.device_was_busy,
+        host_loop_s=timing.host_loop_s,
+        host=HostWatch(
+            undisturbed_s=gate.undisturbed_s,
+            fast_cores=gate.fast_cores,
+            one_core=own.gate.one_core and bool(gate.fast_cores),
+            looks_s=tuple(round(look_s, 7) for look_s in gate.looks_s),
+            matters=gate.matters,
+            waited_s=gate.waited_s,
+            was_slow=latency.host_was_slow,
+            redone=latency.redone,
+        ),
+        ranks=tuple(rank_results) if ranks.size > 1 else (),
+        check=Check(status=CheckStatus.NOT_REACHED) if given.settings.checks else None,
+        **_facts(ranks, stages),
+        **only_of(Measured, {name: value for fields in found.values() for name, value in fields.items()}),
+    )
+
+
+def _facts(ranks: CaseRanks, stages: Stages) -> dict[str, Any]:
+    """Return the fields that `Measured` and `Checked` share. Those of stages grow with each stage."""
+    own = ranks.own
+    networks = own.model.networks().values()
+    return {
+        "parameters": sum(parameter.numel() for network in networks for parameter in network.parameters()),
+        "operator_dtypes": own.inspection.operator_dtypes,
+        "precision_flags": own.precision_flags,
+        "threads": torch.get_num_threads(),
+        "device_name": facts.device_name(own.device),
+        "put_back": own.put_back,
+        "stage_seconds": stages.seconds,
+        "stage_cpu_seconds": stages.cpu_seconds,
+    }
+
+
+def _variant_result(run: _VariantRun, found: Fields) -> VariantResult:
+    return VariantResult(
+        first_step_s=run.warm.first_step_s,
+        first_step_cpu_s=run.warm.first_step_cpu_s,
+        conversion_s=run.conversion_s,
+        first_step_peak_bytes=run.warm.first_step_peak_bytes,
+        warmup_s=run.warm.steps_s,
+        memory=run.memories[0],
+        back_to_back=run.back_to_back,
+        result_is_finite=run.warm.result_is_finite,
+        compilation=run.compilation,
+        **only_of(VariantResult, found),
     )

@@ -240,21 +240,21 @@ def _measure(
     keep: Callable[[Measured], object] = lambda _: None,
 ) -> Measured | Checked:
     from torchzoo.measure.case_ranks import Line
-    from torchzoo.measure.checked import check_alone
-    from torchzoo.measure.measure_case import measure_case
+    from torchzoo.measure.measure_case import Assignment, measure_case
 
     _limit_compile_processes(request)
-    measure: Callable[..., Measured | Checked] = check_alone
-    if request.settings.is_timed:
-        measure = partial(measure_case, window=window, gate=_gate(request), keep=keep)
-    return measure(
-        request.case,
-        request.spec,
-        request.lane.device,
-        msgspec.structs.replace(request.settings, threads=_threads(request)),
-        tell,
+    given = Assignment(
+        case=request.case,
+        spec=request.spec,
+        device=request.lane.device,
+        settings=msgspec.structs.replace(request.settings, threads=_threads(request)),
+        gate=_gate(request),
         lines=[Line(rank.line) for rank in ranks],
+        tell=tell,
+        window=window,
+        keep=keep,
     )
+    return measure_case(given)
 
 
 def _prime(request: Request) -> None:

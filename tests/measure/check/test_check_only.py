@@ -10,7 +10,7 @@ from classifier import has_a_wrong_gradient, is_right
 
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, Mode, Precision
-from torchzoo.measure.checked import check_alone
+from torchzoo.measure.measure_case import Assignment, measure_case
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Checked, CheckStatus
 from torchzoo.settings import Pass, Settings, Stage
@@ -29,7 +29,10 @@ def check(
 ) -> Checked:
     make_folder(zoo, "tiny", code)
     case = Case(model="tiny", mode=mode, device="cpu", backend=Backend(backend), precision=precision, batch_size=4)
-    return check_alone(case, find_models([zoo]).spec("tiny"), "cpu", Settings(passes=(Pass.CHECK_ONLY,)), tell)
+    spec, settings = find_models([zoo]).spec("tiny"), Settings(passes=(Pass.CHECK_ONLY,))
+    found = measure_case(Assignment(case=case, spec=spec, device="cpu", settings=settings, tell=tell))
+    assert isinstance(found, Checked)
+    return found
 
 
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
