@@ -61,7 +61,7 @@ def main() -> None:
         parser.error("--rounds must be 2 at least: neighbouring rounds are compared")
     options = [*asked.models, "-d", asked.device, "-t", asked.mode, "--backend", asked.backend, "--bs", asked.bs]
     options += ["--time-limit", asked.time_limit, *(["-j", asked.jobs] if asked.jobs else [])]
-    switches = [f"--{one.replace('_', '-')}" for one in Pass]
+    switches = [f"--{one.replace('_', '-')}" for one in Pass if one is not Pass.CHECK_ONLY]
     off: list[Latencies] = []
     on: list[Latencies] = []
     for number in range(asked.rounds):

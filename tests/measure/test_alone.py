@@ -16,9 +16,9 @@ from measuring import SETTINGS
 from torchzoo.backends import NotRunnable, dynamo
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.machine.limits import usable_cores
-from torchzoo.measure import without_eager
+from torchzoo.measure import measure_case
+from torchzoo.measure.measure_case import why_never_alone
 from torchzoo.measure.warmup import WarmUp
-from torchzoo.measure.without_eager import why_never_alone
 from torchzoo.record import Alone, Failed, FailureKind, Skipped
 from torchzoo.run import alone as process
 from torchzoo.run.alone import _Answer
@@ -47,7 +47,7 @@ def test_only_what_compiles_in_its_first_step_can_be_alone() -> None:
 
 
 def test_time_and_peak_of_the_first_step_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(without_eager, "watch_device_peak", lambda _: lambda: 7)
+    monkeypatch.setattr(measure_case, "watch_device_peak", lambda _: lambda: 7)
     slow_at_first = """
     def forward(self):
         if not hasattr(self, "has_slept"):
@@ -55,7 +55,7 @@ def test_time_and_peak_of_the_first_step_are_kept(tmp_path: Path, monkeypatch: p
         return super().forward()
 """
     of = request(tmp_path, TINY + slow_at_first)
-    found = without_eager.measure_alone(of.case, of.spec, "cpu", of.settings)
+    found = measure_case.measure_alone(of.case, of.spec, "cpu", of.settings)
     assert found.first_step_peak_bytes == 7
     assert found.first_step_s > 0.3
 
@@ -193,11 +193,11 @@ class Network(nn.Module):
 def test_what_it_compiles_is_what_the_case_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     monkeypatch.setattr(dynamo, "_compiled", lambda function, _: compiled.append(function.__self__) or function)
-    monkeypatch.setattr(without_eager, "count_compiled", lambda *_: None)
+    monkeypatch.setattr(measure_case, "count_compiled", lambda *_: None)
     of = request(tmp_path, OF_BLOCKS)
-    without_eager.measure_alone(of.case, of.spec, "cpu", of.settings)
+    measure_case.measure_alone(of.case, of.spec, "cpu", of.settings)
     case = msgspec.structs.replace(of.case, compile_scope=CompileScope.BLOCK)
-    without_eager.measure_alone(case, of.spec, "cpu", of.settings)
+    measure_case.measure_alone(case, of.spec, "cpu", of.settings)
     assert [type(one).__name__ for one in compiled] == ["Network", "Block", "Block", "Block"]
 
 
@@ -205,15 +205,15 @@ def test_a_network_without_blocks_is_refused_where_blocks_are_to_be_compiled(tmp
     of = request(tmp_path, TINY)
     case = msgspec.structs.replace(of.case, compile_scope=CompileScope.BLOCK)
     with pytest.raises(NotRunnable, match="no repeated blocks"):
-        without_eager.measure_alone(case, of.spec, "cpu", of.settings)
+        measure_case.measure_alone(case, of.spec, "cpu", of.settings)
 
 
 def test_what_the_models_libraries_change_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     warm = WarmUp(first_step_s=1.0, first_step_cpu_s=1.0, steps_s=(1.0,), result_is_finite=True)
-    monkeypatch.setattr(without_eager, "warm_up", lambda *_: threads.append(torch.get_num_threads()) or warm)
-    monkeypatch.setattr(without_eager, "count_compiled", lambda *_: None)
+    monkeypatch.setattr(measure_case, "warm_up", lambda *_: threads.append(torch.get_num_threads()) or warm)
+    monkeypatch.setattr(measure_case, "count_compiled", lambda *_: None)
     before = torch.get_num_threads()
     of = request(tmp_path, TINY + f"\n\ntorch.set_num_threads({before + 1})\n")
-    without_eager.measure_alone(of.case, of.spec, "cpu", of.settings)
+    measure_case.measure_alone(of.case, of.spec, "cpu", of.settings)
     assert threads == [before]

@@ -18,7 +18,7 @@ from torchzoo.commands.options import run_request
 from torchzoo.measure import case_rank
 from torchzoo.measure import measure_case as case_module
 from torchzoo.measure.case_ranks import CaseRanks
-from torchzoo.measure.passes import Measure, PassContext, PassRow
+from torchzoo.measure.passes import MeasurePass, PassContext, PassRow
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
@@ -49,7 +49,7 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
     note(monkeypatch, events, [*before, *timed, "_require_finite", "check_case"])
     load = PassRow.load
 
-    def noted(row: PassRow) -> Measure:
+    def noted(row: PassRow) -> MeasurePass:
         def measure_noted(context: PassContext) -> Any:
             events.append(f"{row.module} {context.variant.name}")
             return load(row)(context)

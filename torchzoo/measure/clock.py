@@ -1,10 +1,12 @@
-"""The clocks of host and device, which tell when a step is over and how long the device took."""
+"""The clocks of host and device, which tell when a step is over and how long the device took, and the CPU time."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Protocol
 
+import psutil
 import torch
 
 #: Shorter waits have no pause.
@@ -72,3 +74,14 @@ class PatientClock(DeviceClock):
             if waited_s > LEAST_WAIT_S:
                 time.sleep(min(0.01, waited_s / 20))
         super().synchronize()
+
+
+def cpu_time_s() -> float:
+    """Return the CPU time of this process and of its children, both alive (pools of compilers) and ended."""
+    own = psutil.Process()
+    total = 0.0
+    for process in [own, *own.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total

@@ -1,7 +1,11 @@
-"""Measure one case: build, prepare, warm up, compile, time, examine, check."""
+"""Measure one case: build, prepare, warm up, compile, time, examine, check.
+
+`measure_alone` measures only the memory of a candidate, in a process of its own.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +22,7 @@ from torchzoo.measure.case_ranks import CaseRanks, Line
 from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.check_ranks import check_ranks
 from torchzoo.measure.check.runs import TimedRuns, timed_runs
-from torchzoo.measure.clock import DeviceClock, PatientClock
+from torchzoo.measure.clock import DeviceClock, PatientClock, cpu_time_s
 from torchzoo.measure.compilation import (
     CompilationWatch,
     count_compiled,
@@ -38,19 +42,19 @@ from torchzoo.measure.latency import (
     step_until_steady,
     steps_in,
 )
-from torchzoo.measure.memory import free_memory, watch_device_peak
-from torchzoo.measure.passes import PASSES, Fields, PassContext, only_of
+from torchzoo.measure.memory import free_memory, measure_memory, watch_device_peak
+from torchzoo.measure.passes import FIELDS, PASSES, Fields, PassContext, only_of
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.quantization import refusals_are_skips
-from torchzoo.measure.stages import Stages, Tell, cpu_time_s
-from torchzoo.measure.variant import Variant
+from torchzoo.measure.variant import Variant, candidate_variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.model import Model
 from torchzoo.model.tensors import is_finite
 from torchzoo.record import (
     CANDIDATE_VARIANT,
     EAGER_VARIANT,
+    Alone,
     BackToBack,
     Check,
     Checked,
@@ -77,7 +81,7 @@ class Assignment:
     settings: Settings
     gate: HostGate | None = None  # watches the host for the first rank; None: the host is never slow
     lines: Sequence[Line] = ()  # to the other ranks of a case that has several
-    tell: Tell = lambda _: None  # is called with each stage as it begins
+    tell: Callable[[Stage], object] = lambda _: None  # is called with each stage as it begins
     #: Returns when this case may be measured alone. Until then other cases are prepared at the same time.
     window: Callable[[], object] = lambda: None
     #: Is called with the figures after the timing, and before the check: they count even if a later stage fails.
@@ -88,6 +92,29 @@ class Assignment:
         """Whether the check judges the code that was timed: not in eager, nor where several ranks share the case."""
         is_compiled = self.case.backend != EAGER and self.case.world == 1
         return self.settings.is_timed and self.settings.checks and is_compiled
+
+
+class Stages:
+    """The seconds of each stage, as wall time and as CPU time. Call `close` after the last stage."""
+
+    def __init__(self, tell: Callable[[Stage], object]) -> None:
+        self._tell = tell
+        self._current: Stage | None = None
+        self._began = (0.0, 0.0)
+        self.seconds: dict[str, float] = {}
+        self.cpu_seconds: dict[str, float] = {}
+
+    def enter(self, stage: Stage) -> None:
+        """End the current stage, and begin this one."""
+        self.close()
+        self._current, self._began = stage, (time.perf_counter(), cpu_time_s())
+        self._tell(stage)
+
+    def close(self) -> None:
+        """End the current stage."""
+        if self._current is not None:
+            self.seconds[self._current] = time.perf_counter() - self._began[0]
+            self.cpu_seconds[self._current] = cpu_time_s() - self._began[1]
 
 
 def measure_case(given: Assignment) -> Measured | Checked:
@@ -104,7 +131,7 @@ def measure_case(given: Assignment) -> Measured | Checked:
     own = CaseRank(given.case, given.spec, device, gate=given.gate, keeps_start=given.checks_timed_code)
     ranks = CaseRanks(own, given.lines)
     ranks.everywhere(CaseRank.load)
-    measure_model = _time_model if given.settings.is_timed else _try_model
+    measure_model = _time_model if given.settings.is_timed else _inspect_model
     not_finite: NotFinite | None = None
     try:
         found, timed = measure_model(given, ranks, stages)
@@ -115,24 +142,23 @@ def measure_case(given: Assignment) -> Measured | Checked:
         free_memory(device)
         raise why_not_measured(not_finite, given.case, partial(prepared_model, own.model_class, given.case, device))
     if given.settings.checks:
-        found = _checked(ranks, stages, found, timed)
+        found = _with_check(ranks, stages, found, timed)
     stages.close()
     return found
 
 
-def _checked(
+def _with_check(
     ranks: CaseRanks, stages: Stages, found: Measured | Checked, timed: TimedRuns | None
 ) -> Measured | Checked:
     """Check the case with new models, now that the measured model is released."""
-    own = ranks.own
+    own, watch = ranks.own, CompilationWatch()
     free_memory(own.device)
     if ranks.size == 1:
         stages.enter(Stage.HOLD)
-    stages.enter(Stage.CHECK)
-    watch = CompilationWatch()
-    if ranks.size == 1:
+        stages.enter(Stage.CHECK)
         check = check_case(own.case, own.spec, own.model_class, own.device, timed=timed)
     else:
+        stages.enter(Stage.CHECK)
         check = check_ranks(ranks, own.case)
     if isinstance(found, Checked) and backends.info(own.case.backend.name).uses_dynamo:
         found = msgspec.structs.replace(found, graphs=watch.graphs())
@@ -189,7 +215,7 @@ def _time_model(given: Assignment, ranks: CaseRanks, stages: Stages) -> tuple[Me
     return measured, timed_runs(own) if given.checks_timed_code else None
 
 
-def _try_model(_: Assignment, ranks: CaseRanks, stages: Stages) -> tuple[Checked, None]:
+def _inspect_model(_: Assignment, ranks: CaseRanks, stages: Stages) -> tuple[Checked, None]:
     """Inspect one eager step, and require that it is finite and what its label says.
 
     Raises:
@@ -241,7 +267,9 @@ class _VariantRun:
 
     def fields(self) -> Fields:
         """Return what passes found so far."""
-        return {name: value for one in self.found for name, value in (one() if callable(one) else one).items()}
+        fields = {name: value for one in self.found for name, value in (one() if callable(one) else one).items()}
+        assert fields.keys() <= FIELDS, f"the record has no {fields.keys() - FIELDS}"
+        return fields
 
 
 def _warmed_up(ranks: CaseRanks, name: str, settings: Settings, watch: CompilationWatch | None = None) -> _VariantRun:
@@ -467,4 +495,40 @@ def _variant_result(run: _VariantRun, found: Fields) -> VariantResult:
         result_is_finite=run.warm.result_is_finite,
         compilation=run.compilation,
         **only_of(VariantResult, found),
+    )
+
+
+def why_never_alone(case: Case) -> str | None:
+    """Return why the candidate of such a case can't have a process without eager, or None if it can."""
+    if case.world > 1:
+        return "a case of several ranks has none"
+    if not backends.info(case.backend.name).uses_dynamo:
+        return f"{case.backend} does not compile in its first step: an eager step comes before it"
+    return None
+
+
+def measure_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settings) -> Alone:
+    """Build the model, compile it, time its first step, and read the peaks of that step and of a few steady ones.
+
+    This process must be new to the device. All else is as in the process that is timed, without the eager steps:
+    networks that the step does not call are never compiled, for example.
+
+    Raises:
+        LabelNotReached, NotRunnable: as for a candidate that is timed.
+    """
+    device = use_device(device_name, settings.threads)
+    own = CaseRank(case, spec, device)
+    own.load()
+    own.build()
+    own.prepare()
+    model, watch = own.model, watch_compilation()
+    variant = candidate_variant(model, model.measured_step, case, dict.fromkeys(model.networks()))
+    peak = watch_device_peak(device)
+    warm = warm_up(variant, PatientClock(device), settings, watch.graphs, peak)
+    count_compiled(watch, case, settings.cache)
+    return Alone(
+        first_step_s=warm.first_step_s,
+        first_step_cpu_s=warm.first_step_cpu_s,
+        first_step_peak_bytes=warm.first_step_peak_bytes,
+        memory=measure_memory(variant.step, memory_steps(settings, warm), device),
     )

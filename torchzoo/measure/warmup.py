@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from torchzoo.measure.clock import Clock
+from torchzoo.measure.clock import Clock, cpu_time_s
 from torchzoo.measure.latency import are_alike, timed_step_s
-from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
 from torchzoo.model.tensors import is_finite
 from torchzoo.settings import Settings

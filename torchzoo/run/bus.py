@@ -31,22 +31,21 @@ def tell_bus_peaks(connection: Connection, devices: tuple[str, ...]) -> None:
 
 def _lead(devices: Sequence[str], lines: Sequence[Connection]) -> dict[str, float]:
     from torchzoo.measure.case_ranks import Line, Ranks
-    from torchzoo.measure.passes.bus import BusParticipant
-    from torchzoo.measure.process_group import use_device
+    from torchzoo.measure.passes.measured_peaks import bus_rates_gb_per_s
+    from torchzoo.measure.process_group import Participant, use_device
 
-    own = BusParticipant(use_device(devices[0], _threads(devices)), 0, len(devices))
+    own = Participant(use_device(devices[0], _threads(devices)), 0, len(devices))
     ranks = Ranks(own, [Line(line) for line in lines])
     ranks.meet()
-    found = ranks.everywhere(BusParticipant.rates_gb_per_s)
+    found = ranks.everywhere(bus_rates_gb_per_s)
     return {name: min(rates[name] for rates in found) for name in found[0]}
 
 
 def _follow(devices: Sequence[str], number: int, device: str, line: Connection) -> None:
     from torchzoo.measure.case_ranks import Line, follow
-    from torchzoo.measure.passes.bus import BusParticipant
-    from torchzoo.measure.process_group import use_device
+    from torchzoo.measure.process_group import Participant, use_device
 
-    follow(BusParticipant(use_device(device, _threads(devices)), number, len(devices)), Line(line))
+    follow(Participant(use_device(device, _threads(devices)), number, len(devices)), Line(line))
 
 
 def _threads(devices: Sequence[str]) -> int | None:

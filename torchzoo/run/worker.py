@@ -278,7 +278,7 @@ def _alone(request: Request) -> Alone | Skipped | Failed:
     It compiles into an empty folder. Where this process should find warm caches, that is the folder which this process
     reads afterwards, so that nothing is compiled a third time. Else this process does not see it.
     """
-    from torchzoo.measure.without_eager import measure_alone, why_never_alone
+    from torchzoo.measure.measure_case import measure_alone, why_never_alone
 
     if (why := why_never_alone(request.case)) is not None:
         return Skipped(reason=why)

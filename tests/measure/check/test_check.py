@@ -18,7 +18,6 @@ from classifier import (
     check,
     drops_a_relu,
     has_a_wrong_gradient,
-    is_right,
     raises_when_run,
 )
 from torch import Tensor, nn
@@ -97,16 +96,10 @@ def test_a_wrong_backend_is_incorrect(
     assert what in {comparison.what for comparison in found.comparisons if comparison.is_close is False}
     assert what in found.reason
     assert "\n" not in found.reason
-
-
-def test_a_wrong_gradient_alone_leaves_the_loss_close(backend: Callable[..., str]) -> None:
-    found = check(Classifier, Mode.TRAIN, backend(has_a_wrong_gradient))
-    assert {c.what: c.is_close for c in found.comparisons}[ResultKind.LOSS] is True
-    assert "the worst of 7 of 8)" in found.reason  # that of the bias before the normalization is zero
-
-
-def test_a_right_backend_of_the_tests_own_is_correct(backend: Callable[..., str]) -> None:
-    assert check(Classifier, Mode.TRAIN, backend(is_right)).status is CheckStatus.CORRECT
+    if compiler is has_a_wrong_gradient:
+        assert found.comparisons[0].what is ResultKind.LOSS
+        assert found.comparisons[0].is_close is True
+        assert "the worst of 7 of 8)" in found.reason  # that of the bias before the normalization is zero
 
 
 def test_what_the_candidate_raises_is_its_own_failure(backend: Callable[..., str]) -> None:

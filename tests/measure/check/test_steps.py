@@ -101,14 +101,20 @@ class Alternating(nn.Module):
         return self.more(found).tanh() if self.calls % 2 == 0 else found
 
 
-class Counting(nn.Module):
+class WithLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+
+class Counting(WithLayer):
     """Its output is another in each call: by a number, or by a tensor that is no buffer."""
 
     calls: Any
 
     def __init__(self, start: Any) -> None:
         super().__init__()
-        self.layer, self.calls = nn.Linear(6, 3), start
+        self.calls = start
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -116,12 +122,12 @@ class Counting(nn.Module):
         return found * self.calls
 
 
-class KeepsTheLast(nn.Module):
+class KeepsTheLast(WithLayer):
     """Adds what it found in the call before."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.last = nn.Linear(6, 3), torch.zeros(8, 3)
+        self.last = torch.zeros(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.layer(x) + self.last.to(x.dtype)
@@ -129,12 +135,12 @@ class KeepsTheLast(nn.Module):
         return found
 
 
-class Queue(nn.Module):
+class Queue(WithLayer):
     """Keeps what it found in a list."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.kept = nn.Linear(6, 3), []  # type: ignore[var-annotated]
+        self.kept: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.layer(x)
@@ -142,12 +148,11 @@ class Queue(nn.Module):
         return torch.stack(self.kept).sum(0)
 
 
-class RunningSum(nn.Module):
+class RunningSum(WithLayer):
     """Keeps a sum in a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(6, 3)
         self.register_buffer("total", torch.zeros(3))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -157,23 +162,15 @@ class RunningSum(nn.Module):
         return found + self.total
 
 
-class ChangesItsInput(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-
+class ChangesItsInput(WithLayer):
     def forward(self, x: Tensor) -> Tensor:
         x.mul_(0.5)
         found: Tensor = self.layer(x)
         return found
 
 
-class DrawsTheSameForEver(nn.Module):
+class DrawsTheSameForEver(WithLayer):
     """Compiled code draws once; eager draws in each call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.layer(x)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +15,8 @@ import torch
 from examples import INDUCTOR, compared, measured, record, rendered, variant_result
 from torchzoo import stats
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.passes import FIELDS, PASSES, Fields, PassRow
+from torchzoo.measure.passes import device_work as device_work_pass
 from torchzoo.measure.passes.breakdown import (
     breakdown,
     measure_breakdown,
@@ -121,6 +125,24 @@ def test_a_device_on_which_nothing_was_seen_is_not_called_idle() -> None:
 def test_the_devices_work_in_a_step_is_its_time_and_the_number_of_its_kernels() -> None:
     assert device_work([kernel(1, 4), kernel(3, 6), copy(7, 9)], [span(0, 10)]) == DeviceWork(pytest.approx(0.007), 2)
     assert device_work([], [span(0, 10)]) is None
+
+
+@pytest.mark.parametrize(
+    ("work", "fields"), [(DeviceWork(0.007, 2), {"device_active_s": 0.007, "device_kernels": 2}), (None, {})]
+)
+def test_the_devices_work_becomes_fields_of_the_record(
+    work: DeviceWork | None, fields: Fields, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_work_pass, "measure_device_work", lambda *_: lambda: work)
+    own = SimpleNamespace(step=None, device=None)
+    context: Any = SimpleNamespace(variant=own, clock=None, ranks=SimpleNamespace(own=own))
+    assert device_work_pass.measure(context)() == fields
+    assert fields.keys() <= FIELDS
+
+
+@pytest.mark.parametrize("row", PASSES, ids=lambda row: row.module)
+def test_each_row_of_the_passes_has_a_module(row: PassRow) -> None:
+    assert callable(row.load())
 
 
 def test_kernels_are_ranked_by_their_total_time() -> None:

@@ -7,7 +7,7 @@ again in the ways of `WAYS`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -45,14 +45,7 @@ def check_case(
     """
     with flags_kept():
         try:
-            runs = Runs(
-                case=case,
-                spec=spec,
-                model_class=model_class,
-                device=device,
-                timed=timed,
-                was_timed=timed is not None,
-            )
+            runs = Runs(case=case, spec=spec, model_class=model_class, device=device, timed=timed)
             return _judge_again(runs, judge_runs(runs), WAYS)
         except CanNotCompare as reason:
             return Check(status=CheckStatus.REFERENCE_FAILED, reason=f"the results can't be compared: {reason}")
@@ -65,7 +58,7 @@ class Way:
     """A way to judge the same program again."""
 
     when: Callable[[Runs, Check], bool]  # by the finding so far
-    changed: Callable[[Runs], Iterator[Runs]]  # runs under other conditions, tried until a finding of theirs counts
+    changed: Callable[[Runs], Iterable[Runs]]  # runs under other conditions, tried until a finding of theirs counts
     now: Callable[[Runs], str]  # the conditions of changed runs, in words
     before: Callable[[Runs], str]  # those of the runs before
     counts: Callable[[Runs, Check], bool] = lambda _, __: True  # whether a finding of changed runs counts
@@ -141,16 +134,16 @@ WAYS = (
     # decides whether a gradient overflows. A gradient that is not finite for another reason is not finite here, either.
     Way(
         when=_may_overflow_by_scaling,
-        changed=lambda runs: iter([_otherwise(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)]),
+        changed=lambda runs: [_otherwise(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)],
         now=lambda runs: f"with a loss scale of {runs.loss_scale:g}",
         before=lambda runs: f"with {runs.loss_scale:g}",
         is_whole=True,
     ),
-    # Damped weights amplify rounding less. The loss was compared with the model's own weights before. Where rounding is
-    # still amplified, a wrong result does not count, nor one that is correct in part.
+    # Damped weights amplify rounding less. The loss was compared with the model's own weights before. A result that is
+    # correct in part does not count, nor a wrong one where rounding is still amplified.
     Way(
         when=_is_hidden_by_its_weights,
-        changed=lambda runs: iter([_otherwise(runs, damps_weights=True)]),
+        changed=lambda runs: [_otherwise(runs, damps_weights=True)],
         now=lambda _: f"with the biases of its normalizations raised by {RAISED_BY:g}",
         before=lambda _: "with its own",
         counts=lambda runs, found: (

@@ -114,13 +114,7 @@ def timed_runs(own: CaseRank) -> TimedRuns:
     """Restore the start of the measured model, and take the steps that are compared."""
     if not isinstance(own.start, StartState):
         return TimedRuns(why_not=str(own.start))
-    runs = Runs(
-        case=own.case,
-        spec=own.spec,
-        model_class=own.model_class,
-        device=own.device,
-        was_timed=True,
-    )
+    runs = Runs(case=own.case, spec=own.spec, model_class=own.model_class, device=own.device, was_timed=True)
     try:
         return runs.of_measured(own.model, own.variants, own.start)
     except (CanNotRestore, CanNotCompare) as reason:
@@ -137,23 +131,29 @@ class Runs:
     spec: ModelSpec
     model_class: type[Model]
     device: torch.device
-    damps_weights: bool = False  # so that the network amplifies rounding less
-    can_damp_weights: bool = False  # known after the first run
-    amplifies_rounding: bool = False  # so much that many gradients are useless; known after results were judged
-    draws: RecordRandomDraws = field(default_factory=RecordRandomDraws)  # the random numbers of eager's first run
-    draws_random: bool = False  # whether eager's step does; known after the first run
+
+    # Conditions, which another way of judging may change.
     timed: TimedRuns | None = None  # results of the code that was timed
     was_timed: bool = False  # whether the case's code has been compiled in this process, and timed
-    compiled_anew: str = ""  # why the candidate was compiled again; known after its run
     was_checked: bool = False  # whether Dynamo holds the code of an earlier run of the candidate here
     skips_guards: bool = False  # whether code that Dynamo holds runs whatever the flags it was compiled for
+    damps_weights: bool = False  # so that the network amplifies rounding less
     drops_out: bool = True  # whether the model may drop out; not in training, nor where evaluation draws random numbers
     loss_scale: float = 2.0**16  # the default of a GradScaler; reduced until eager's gradients are finite
-    scales_loss: bool = False  # whether there is a GradScaler; known after the first run
     compares_last: bool = True  # whether all results of the last step are compared, and not its loss alone
+
+    # Known after the first run.
+    draws: RecordRandomDraws = field(default_factory=RecordRandomDraws)  # the random numbers of its steps
+    draws_random: bool = False  # whether its steps draw any
+    scales_loss: bool = False  # whether there is a GradScaler
+    can_damp_weights: bool = False
+    # Known after the candidate's run, and after results were judged.
+    compiled_anew: str = ""  # why the candidate was compiled again
+    amplifies_rounding: bool = False  # so much that many gradients are useless
 
     def __post_init__(self) -> None:
         self.drops_out &= self.case.mode is not Mode.TRAIN
+        self.was_timed |= self.timed is not None
 
     @property
     def arithmetic(self) -> Precision:

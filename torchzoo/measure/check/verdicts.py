@@ -72,19 +72,17 @@ def judge_runs(runs: Runs) -> Check:
     finest, why_not_fp64 = _reference_run(runs)
     weights = finest[0].update_weights if finest else {}
     of_eager = (dataclasses.replace(eager[0], update_weights=weights), *eager[1:])
-    by_eager = [_judge(runs, Reference(results, runs.device), step) for step, results in enumerate(of_eager, 1)]
+    by_eager = _judges(runs, of_eager)
     repeated, candidate = _second_run(runs, by_eager)
-    noise = [{judged.comparison.what: judged.errors for judged in of_step} for of_step in _by_step(repeated)]
+    noise: list[dict[ResultKind, Errors]] = [{} for _ in by_eager]
+    for one in repeated:
+        noise[one.comparison.step - 1][one.comparison.what] = one.errors
     steps = min((judged.comparison.step - 1 for judged in repeated if _is_random(judged)), default=len(eager))
     if not steps:
         differences = _comparisons(judged for judged in repeated if judged.comparison.step == 1)
-        return Check(
-            status=CheckStatus.NONDETERMINISTIC, reason=_nondeterministic(differences), comparisons=differences
-        )
-    noisy = [judged for judged in repeated if judged.comparison.step == 1 and _is_noisy(judged)]
-    said = f"{_nondeterministic(_comparisons(noisy))}, which counts as rounding" if noisy else ""
+        reason = _nondeterministic(differences)
+        return Check(status=CheckStatus.NONDETERMINISTIC, reason=reason, comparisons=differences)
 
-    reference = finest
     if is_eager:
         found = eager
         baseline = runs.native() if runs.has_native else None
@@ -92,10 +90,8 @@ def judge_runs(runs: Runs) -> Check:
     else:
         found = candidate()
         baseline = eager if finest else None
-    judges = by_eager
-    if reference is not None:
-        judges = [_judge(runs, Reference(results, runs.device), step) for step, results in enumerate(reference, 1)]
-    judges = judges[:steps]
+        reference = finest
+    judges = (by_eager if reference is None else _judges(runs, reference))[:steps]
     unlike = {} if is_eager else _dtypes_unlike(by_eager, found)
     judge = partial(_judge_steps, judges, found, baseline=baseline, eager=None if is_eager else eager, noise=noise)
     judged = judge()
@@ -115,6 +111,8 @@ def judge_runs(runs: Runs) -> Check:
     if unlike:
         verdict = said_before(_say_unlike(unlike), msgspec.structs.replace(verdict, status=CheckStatus.INCORRECT))
     verdict = msgspec.structs.replace(verdict, steps=_steps_judged(judged), compiled_anew=runs.compiled_anew)
+    noisy = [one for one in repeated if one.comparison.step == 1 and 2 * one.not_close > one.comparison.tensors]
+    said = f"{_nondeterministic(_comparisons(noisy))}, which counts as rounding" if noisy else ""
     return said_before(said, verdict)
 
 
@@ -190,26 +188,20 @@ IMITATIONS = (
 def _judge_beside_rounding(
     runs: Runs, judged: _Verdicts, judges: Sequence[ResultJudge], eager: Run, judge: Callable[..., _Verdicts]
 ) -> _Verdicts:
+    def distances(one: _Imitation, number: int) -> list[Mapping[ResultKind, Errors]]:
+        """Return the distances of a run from eager, by step; none where there is no such run, which is dropped here."""
+        run = one.run(runs, number)
+        by_step = [each.distances(*results) for each, *results in zip(judges, run or (), eager, strict=False)]
+        return [{kind: errors for kind, errors in step.items() if kind in one.kinds} for step in by_step]
+
     by_rounding: list[list[Mapping[ResultKind, Errors]]] = []
     for one in IMITATIONS:
         if not _looks_wrong(judged):
             break
         if one.when(runs, judged):
-            found = filter(None, (one.run(runs, number) for number in one.numbers))
-            by_rounding += [_distances(judges, run, eager, one.kinds) for run in found]
+            by_rounding += filter(None, (distances(one, number) for number in one.numbers))
             judged = judge(perturbed=by_rounding)
     return judged
-
-
-def _distances(
-    judges: Sequence[ResultJudge], run: Run, expected: Run, kinds: Collection[ResultKind]
-) -> list[Mapping[ResultKind, Errors]]:
-    by_step = (judge.distances(run[index], expected[index]) for index, judge in enumerate(judges))
-    return [{kind: errors for kind, errors in step.items() if kind in kinds} for step in by_step]
-
-
-def _by_step(judged: Iterable[JudgedResult]) -> list[list[JudgedResult]]:
-    return [list(of_step) for _, of_step in itertools.groupby(judged, key=lambda one: one.comparison.step)]
 
 
 def _recorded(judged: Iterable[JudgedResult]) -> tuple[ResultComparison, ...]:
@@ -281,11 +273,6 @@ def _is_random(repeated: JudgedResult) -> bool:
     return 2 * useless > repeated.comparison.tensors
 
 
-def _is_noisy(repeated: JudgedResult) -> bool:
-    """Whether most tensors of a kind differ between two runs of eager by more than is allowed."""
-    return 2 * repeated.not_close > repeated.comparison.tensors
-
-
 def _comparisons(judged: Iterable[JudgedResult]) -> tuple[ResultComparison, ...]:
     return tuple(one.comparison for one in judged)
 
@@ -325,18 +312,19 @@ def _require_host_memory(eager: Run, times: float) -> None:
         )
 
 
-def _judge(runs: Runs, reference: Reference, step: int) -> ResultJudge:
-    rules = runs.spec.tolerances
-    return ResultJudge(case=runs.case, precision=runs.arithmetic, rules=rules, reference=reference, step=step)
+def _judges(runs: Runs, by: Run) -> list[ResultJudge]:
+    """Return a judge for each step, which compares with the results of this run."""
+    made = partial(ResultJudge, case=runs.case, precision=runs.arithmetic, rules=runs.spec.tolerances)
+    return [made(reference=Reference(results, runs.device), step=step) for step, results in enumerate(by, 1)]
 
 
 def _reference_run(runs: Runs) -> tuple[Run | None, str]:
     """Return the run at fp64, or else that at fp32 if the case is coarser, or None; and why fp64 is missing."""
-    results = _try(Precision.FP64, runs)
-    if not isinstance(results, str):
-        return results, ""
-    finer = _try(Precision.FP32, runs) if runs.is_coarse else results
-    return (None, results) if isinstance(finer, str) else (finer, f"judged by fp32, since {results}")
+    at_fp64 = _try(Precision.FP64, runs)
+    if not isinstance(at_fp64, str):
+        return at_fp64, ""
+    at_fp32 = _try(Precision.FP32, runs) if runs.is_coarse else at_fp64
+    return (None, at_fp64) if isinstance(at_fp32, str) else (at_fp32, f"judged by fp32, since {at_fp64}")
 
 
 def _try(precision: Precision, runs: Runs) -> Run | str:

@@ -1,14 +1,14 @@
 """The passes of a case beside time and memory, each with steps of its own.
 
-A pass is a module here with a function `measure` (see `Measure`), and a row of `PASSES`. A case runs the rows in their
-order, each for all its variants: first the rows of the window, in which the case is measured alone, then the others,
-while other cases run. The check comes last, on models of its own (`torchzoo.measure.check`).
+A pass is a module here with a function `measure` (see `MeasurePass`), and a row of `PASSES`. A case runs the rows in
+their order, each for all its variants: first the rows of the window, in which the case is measured alone, then the
+others, while other cases run. The check comes last, on models of its own (`torchzoo.measure.check`).
 
 To add a pass that a user asks for: its module and its row here, its name and help in `torchzoo.settings.Pass` (the
 option of `torchzoo run` is made from it), and its field in `torchzoo/record.py`. Its figures are entries of `FIGURES`
 in `torchzoo/analysis/frame.py`; lines of its own in the report of a case stand in `torchzoo/report/one_case.py`.
 
-`measured_peaks` and `bus` measure devices, not a case.
+`measured_peaks` measures devices, not a case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 
 from torchzoo import backends
 from torchzoo.case import Case
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured, RankResult, VariantResult
 from torchzoo.settings import Pass, Settings
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 #: Values of fields of the record, by name: of `VariantResult`, of `Measured`, or (in a list over the ranks) of
 #: `RankResult`.
 Fields = Mapping[str, Any]
+FIELDS = frozenset(name for one in (VariantResult, Measured, RankResult) for name in one.__struct_fields__)
 
 
 def only_of(struct: type[msgspec.Struct], fields: Fields) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class PassContext:
     settings: Settings
 
 
-class Measure(Protocol):
+class MeasurePass(Protocol):
     """The function `measure` of a pass."""
 
     def __call__(self, context: PassContext, /) -> Fields | Callable[[], Fields]:
@@ -68,9 +69,9 @@ class PassRow:
     in_window: bool = False  # whether other cases are stopped meanwhile
     variants: tuple[str, ...] = (EAGER_VARIANT, CANDIDATE_VARIANT)
 
-    def load(self) -> Measure:
+    def load(self) -> MeasurePass:
         """Import the module, and return its function `measure`."""
-        measure: Measure = import_module(f"{__name__}.{self.module}").measure
+        measure: MeasurePass = import_module(f"{__name__}.{self.module}").measure
         return measure
 
 
@@ -78,11 +79,10 @@ def _asked(*passes: Pass) -> Callable[[Case, Settings], bool]:
     return lambda _, settings: not set(passes).isdisjoint(settings.passes)
 
 
+#: Energy comes first, because the profiler of later rows leaves hooks in the process.
 PASSES = (
     PassRow(module="energy", when=_asked(Pass.ENERGY), in_window=True),
-    PassRow(
-        module="breakdown", when=_asked(Pass.BREAKDOWN), in_window=True
-    ),  # the profiler leaves hooks in the process
+    PassRow(module="breakdown", when=_asked(Pass.BREAKDOWN), in_window=True),
     PassRow(module="device_work", when=lambda case, _: case.device_type != "cpu", in_window=True),
     PassRow(module="op_shapes", when=_asked(Pass.OP_SHAPES), in_window=True),
     PassRow(module="communication", when=lambda case, _: case.world > 1, in_window=True),

@@ -1,4 +1,8 @@
-"""Measure the peaks of a device: the best rates of large matrix products, and of a copy larger than its caches."""
+"""Measure the peaks of a device, and of the links between devices.
+
+The peaks of a device are the best rates of large matrix products, and of a copy larger than its caches. The peak of the
+links is the bus bandwidth of large collectives, as nccl-tests defines it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,9 @@ import torch
 from torch import Tensor
 
 from torchzoo.measure.clock import Clock, DeviceClock
+from torchzoo.measure.process_group import Participant
 from torchzoo.record import MeasuredPeaks
+from torchzoo.stats import bus_factor
 
 _DTYPES = {
     "fp64": torch.float64,
@@ -23,6 +29,11 @@ _DTYPES = {
     "fp8": torch.float8_e4m3fn,
 }
 _SIZES = (512, 1024, 2048, 4096, 8192, 16384)
+
+#: Bytes of a message of a collective, by type of device. On the CPU, gloo copies through sockets.
+_MESSAGES = {"cpu": (2**22, 2**24)}
+_DEFAULT_MESSAGES = (2**26, 2**28, 2**30)
+_CALLS, _RUNS = 5, 5
 
 
 def measure_peaks(device: torch.device, *, slow_s: float = 0.2) -> MeasuredPeaks:
@@ -107,3 +118,32 @@ def _timed_s(work: Callable[[], Any], clock: Clock, repetitions: int) -> float:
         work()
     clock.synchronize()
     return (clock.now_ns() - began) / 1e9 / repetitions
+
+
+def bus_rates_gb_per_s(own: Participant) -> dict[str, float]:
+    """Return the best bus bandwidth over several sizes, by collective. All ranks call it at the same time.
+
+    The bandwidth at a size is the median of several runs of consecutive calls, after a run that does not count. The
+    number of calls is fixed, since all ranks must make as many.
+    """
+    rates: dict[str, float] = {}
+    clock = DeviceClock(own.device)
+    for size in _MESSAGES.get(own.device.type, _DEFAULT_MESSAGES):
+        for name, call in _collectives(own, size).items():
+            times_s = [_timed_s(call, clock, _CALLS) for _ in range(1 + _RUNS)]
+            moved = bus_factor(name, own.world) * size
+            rates[name] = max(rates.get(name, 0.0), moved / median(times_s[1:]) / 1e9)
+    return {name: round(rate, 2) for name, rate in rates.items()}
+
+
+def _collectives(own: Participant, size: int) -> dict[str, Callable[[], Any]]:
+    """Return the collectives by name. `size` is that of an all-gather's result and a reduce-scatter's operand."""
+    from torch import distributed
+
+    part = torch.ones(size // 4 // own.world, device=own.device)
+    whole = torch.ones(part.numel() * own.world, device=own.device)
+    return {
+        "all_reduce": lambda: distributed.all_reduce(whole),
+        "all_gather": lambda: distributed.all_gather_into_tensor(whole, part),
+        "reduce_scatter": lambda: distributed.reduce_scatter_tensor(part, whole),
+    }
