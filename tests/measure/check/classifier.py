@@ -43,6 +43,16 @@ class Classifier(SupervisedModel):
         return F.cross_entropy(outputs, targets)
 
 
+def with_network(make: Callable[[], nn.Module]) -> type[Classifier]:
+    """The classifier with another network."""
+
+    class Made(Classifier):
+        def build_network(self) -> nn.Module:
+            return make()
+
+    return Made
+
+
 class AlwaysDropping(nn.Module):
     """Dropout that is never off, as in Tacotron 2."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from classifier import Classifier, check, has_a_wrong_gradient
+from classifier import check, has_a_wrong_gradient, with_network
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -150,9 +150,7 @@ class _Attending(nn.Module):
         return self.write(F.scaled_dot_product_attention(query, key, value).flatten(1))  # type: ignore[no-any-return]
 
 
-class Attending(Classifier):
-    def build_network(self) -> nn.Module:
-        return _Attending()
+Attending = with_network(_Attending)
 
 
 def test_a_reference_whose_scores_do_not_fit_judges(

@@ -19,6 +19,7 @@ from classifier import (
     drops_a_relu,
     has_a_wrong_gradient,
     raises_when_run,
+    with_network,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -156,11 +157,8 @@ class NoisyNetwork(nn.Module):
         return self.linear(x + torch.randn_like(x)) + torch.rand(3, device=x.device)
 
 
-class NoisyInside(Classifier):
-    """Its random numbers are drawn inside the compiled network."""
-
-    def build_network(self) -> nn.Module:
-        return NoisyNetwork()
+#: Its random numbers are drawn inside the compiled network.
+NoisyInside = with_network(NoisyNetwork)
 
 
 @pytest.mark.parametrize("name", ["aot_eager", "inductor"])
@@ -190,9 +188,7 @@ class Single(nn.Linear):
         return super().forward(x)
 
 
-class OnlySingle(Classifier):
-    def build_network(self) -> nn.Module:
-        return Single(6, 3)
+OnlySingle = with_network(lambda: Single(6, 3))
 
 
 @pytest.mark.parametrize("name", ["eager", "aot_eager"])
@@ -214,9 +210,7 @@ class Otherwise(nn.Linear):
         return super().forward(x) + (x.dtype is torch.float64)
 
 
-class OtherwiseInDouble(Classifier):
-    def build_network(self) -> nn.Module:
-        return Otherwise(6, 3)
+OtherwiseInDouble = with_network(lambda: Otherwise(6, 3))
 
 
 def test_eager_that_is_not_what_fp64_gives_is_neither_correct_nor_incorrect() -> None:
@@ -368,9 +362,7 @@ class Large(nn.Linear):
         return super().forward(x)
 
 
-class NeedsMemory(Classifier):
-    def build_network(self) -> nn.Module:
-        return Large(6, 3)
+NeedsMemory = with_network(lambda: Large(6, 3))
 
 
 def test_a_reference_that_has_no_memory_beside_other_cases_ends_the_case_and_alone_it_is_said(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from classifier import CPU, Classifier, Compilers, check, timed_and_checked, with_scaled_gradient
+from classifier import CPU, Classifier, Compilers, check, timed_and_checked, with_network, with_scaled_gradient
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -227,9 +227,7 @@ class _Branches(nn.Module):
         return out
 
 
-class Partly(Classifier):
-    def build_network(self) -> nn.Module:
-        return _Branches()
+Partly = with_network(_Branches)
 
 
 def test_a_partly_correct_result_says_what_could_not_be_judged(backend: Callable[..., str]) -> None:

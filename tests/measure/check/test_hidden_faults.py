@@ -13,6 +13,7 @@ from classifier import (
     drops_a_relu,
     is_right,
     timed_and_checked,
+    with_network,
     with_scaled_gradient,
 )
 from test_check_timed_code import WithoutDropout
@@ -37,9 +38,7 @@ class Overflowing(nn.Linear):
         return (large - large) + (-5 * found if torch.compiler.is_compiling() else found)
 
 
-class OverflowingModel(Classifier):
-    def build_network(self) -> nn.Module:
-        return Overflowing(6, 3)
+OverflowingModel = with_network(lambda: Overflowing(6, 3))
 
 
 @pytest.mark.parametrize(("mode", "precision"), [(Mode.EVAL, Precision.FP16), (Mode.TRAIN, Precision.AMP_FP16)])
@@ -101,6 +100,10 @@ def test_what_is_off_by_far_more_than_rounding_explains_is_wrong_though_nothing_
 
 
 class RoughAtTf32(RoughBranch):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.rough(x)
         has_tf32 = torch.backends.cudnn.allow_tf32
@@ -114,13 +117,7 @@ class RoughAtTf32(RoughBranch):
 @pytest.mark.usefixtures("_a_device_with_tf32")
 @pytest.mark.parametrize(("factor", "status"), [(1.0, CheckStatus.CORRECT), (1.05, CheckStatus.INCORRECT)])
 def test_what_tf32_leaves_open_in_part_is_judged_at_fp32(factor: float, status: CheckStatus) -> None:
-    class Model(Classifier):
-        def build_network(self) -> nn.Module:
-            network = RoughAtTf32()
-            network.factor = factor
-            return network
-
-    found = check(Model, Mode.TRAIN, "aot_eager")
+    found = check(with_network(lambda: RoughAtTf32(factor)), Mode.TRAIN, "aot_eager")
     assert (found.status, found.judged_at) == (status, Precision.FP32), found
     assert found.reason.startswith("judged at fp32, since at TF32 nothing to judge by: gradients: for 2 of 6 tensors")
 
@@ -140,9 +137,7 @@ class AtAnEdge(nn.Module):
         return found + torch.relu(self.edge - (1 - 1e-6)) * torch.tensor([1.0, -1.0, 0.5], dtype=found.dtype)
 
 
-class AtAnEdgeModel(Classifier):
-    def build_network(self) -> nn.Module:
-        return AtAnEdge()
+AtAnEdgeModel = with_network(AtAnEdge)
 
 
 def test_one_gradient_that_rounding_decides_does_not_excuse_all_others() -> None:
@@ -216,14 +211,11 @@ class MakesBuffer(nn.Module):
 
 
 def test_a_floating_buffer_that_the_first_step_makes_is_compared() -> None:
-    class Making(Classifier):
-        def build_network(self) -> nn.Module:
-            return MakesBuffer()
-
-    found = check(Making, Mode.EVAL, "aot_eager")
+    making = with_network(MakesBuffer)
+    found = check(making, Mode.EVAL, "aot_eager")
     assert found.status is CheckStatus.INCORRECT, found
     assert "state: network.scale is not finite where it should be, missing or of another shape" in found.reason
-    assert check(Making, Mode.EVAL).status is CheckStatus.CORRECT
+    assert check(making, Mode.EVAL).status is CheckStatus.CORRECT
 
 
 class Masked(nn.Module):
@@ -243,9 +235,7 @@ class Masked(nn.Module):
         return found
 
 
-class MaskedModel(Classifier):
-    def build_network(self) -> nn.Module:
-        return Masked()
+MaskedModel = with_network(Masked)
 
 
 def test_a_huge_buffer_does_not_hide_others() -> None:
@@ -264,9 +254,9 @@ class Shifted(nn.Linear):
         return nn.functional.linear(x, self.weight, bias)
 
 
-class OffByLittle(Classifier):
-    def build_network(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), Shifted(16, 3))
+OffByLittle = with_network(
+    lambda: nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), Shifted(16, 3))
+)
 
 
 def test_a_single_gradient_that_is_off_by_little_is_incorrect() -> None:
@@ -284,14 +274,8 @@ def test_what_was_found_stays_where_there_is_no_memory_to_judge_once_more(monkey
         asked += 1
         return 1e12 if asked == 1 else 0.0
 
-    class Model(Classifier):
-        def build_network(self) -> nn.Module:
-            network = RoughAtTf32()
-            network.factor = 1.0
-            return network
-
     monkeypatch.setattr(verdicts, "available_bytes", available_bytes)
-    found = check(Model, Mode.TRAIN, "aot_eager")
+    found = check(with_network(lambda: RoughAtTf32(1.0)), Mode.TRAIN, "aot_eager")
     assert asked > 1
     assert (found.judged_at, comparison(found, ResultKind.GRADIENTS).tensors_not_judged) == (None, 2), found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from classifier import Classifier, check, has_a_wrong_gradient
+from classifier import Classifier, check, has_a_wrong_gradient, with_network
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
@@ -61,9 +61,7 @@ class _NeedsTheHost(nn.Module):
         return self.network(x)  # type: ignore[no-any-return]
 
 
-class NeedsTheHost(Classifier):
-    def build_network(self) -> nn.Module:
-        return _NeedsTheHost()
+NeedsTheHost = with_network(_NeedsTheHost)
 
 
 def test_a_reference_that_fits_with_the_hosts_help_judges(backend: Callable[..., str]) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from classifier import CPU, Classifier, check, is_right, timed_and_checked, with_scaled_gradient
+from classifier import CPU, Classifier, check, is_right, timed_and_checked, with_network, with_scaled_gradient
 from torch import Tensor, nn
 
 from examples import CASE, SPEC
 from torchzoo.case import Backend, CompileScope, Mode, ResultKind
 from torchzoo.measure.check import runs as runs_module
 from torchzoo.measure.check.runs import STEPS, Runs
-from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
 
 Checking = Callable[..., Check]
@@ -175,14 +174,6 @@ class DrawsTheSameForEver(WithLayer):
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.layer(x)
         return found + torch.rand(3)
-
-
-def with_network(make: Callable[[], nn.Module]) -> type[Model]:
-    class Made(Classifier):
-        def build_network(self) -> nn.Module:
-            return make()
-
-    return Made
 
 
 STATES = [
