@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from torchzoo import stats
 from torchzoo.case import Mode
-from torchzoo.machine.facts import device_name
+from torchzoo.devices import device_of
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--processes", type=int, default=7)
     arguments = parser.parse_args()
-    print(f"{device_name(torch.device(arguments.device))}, torch {torch.__version__}")
+    print(f"{device_of(torch.device(arguments.device)).name()}, torch {torch.__version__}")
     for mode in ("train", "eval"):
         for name, e in per_step(arguments.device, mode, arguments.rounds).items():
             print(f"resnet18 {mode}, harness / by hand, {name}: {e.value:.4f} [{e.low:.4f}, {e.high:.4f}]", flush=True)

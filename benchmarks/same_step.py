@@ -22,7 +22,7 @@ import torch
 from torchzoo import stats
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Mode
-from torchzoo.machine.facts import device_name
+from torchzoo.devices import device_of
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, step_until_steady, steps_in
@@ -64,7 +64,7 @@ def main() -> None:
     if arguments.this_process:
         print(json.dumps(beside_itself(arguments.models[0], arguments.device, arguments.mode)))
         return
-    print(f"{device_name(torch.device(arguments.device))}, torch {torch.__version__}")
+    print(f"{device_of(torch.device(arguments.device)).name()}, torch {torch.__version__}")
     for name in arguments.models:
         found = []
         for _ in range(arguments.processes):

@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from torchzoo import stats
-from torchzoo.machine.facts import device_name, host_loop_s
+from torchzoo.devices import device_of
+from torchzoo.machine.facts import host_loop_s
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
@@ -93,7 +94,8 @@ def main() -> None:
     settings = Settings(time_limit_s=arguments.limit)
     undisturbed_s = host_loop_s(loops=300)
     print(
-        f"{device_name(torch.device(arguments.device))}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+        f"{device_of(torch.device(arguments.device)).name()}, torch {torch.__version__}, "
+        f"{torch.get_num_threads()} threads"
     )
     for planted in (False, True):
         right: Counter[str] = Counter()

@@ -12,9 +12,10 @@ import torch
 
 from examples import CASE, measured, record, results_of, variant_result
 from torchzoo.analysis.frame import figure
+from torchzoo.devices import device_of
 from torchzoo.measure import memory as memory_module
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.memory import allocator_bytes, free_memory, held_by_others, measure_memory, watch_device_peak
+from torchzoo.measure.memory import free_memory, measure_memory, watch_device_peak
 from torchzoo.measure.passes.leak import measure_growth
 from torchzoo.record import Memory
 from torchzoo.report.one_case import figure_lines
@@ -43,7 +44,6 @@ def _silent_accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "DeviceClock", lambda _: DeviceClock(torch.device("cpu")))
-    monkeypatch.setattr(memory_module, "nvml_device", lambda _: None)
 
 
 @pytest.mark.usefixtures("_silent_accelerator")
@@ -52,7 +52,7 @@ def test_what_no_allocator_reports_is_not_known() -> None:
     assert (found.device_peak_allocated_bytes, found.device_peak_reserved_bytes) == (None, None)
     assert found.host_peak_rss_bytes
     assert watch_device_peak(NPU)() is None
-    assert held_by_others(NPU) is None
+    assert device_of(NPU).held_by_others() is None
     free_memory(NPU)
     growth = measure_growth(lambda: None, DeviceClock(torch.device("cpu")), NPU, step_s=1.0, steps=2, min_steps=2)
     assert growth.device_bytes is None
@@ -67,8 +67,8 @@ def test_what_an_allocator_reports_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     found = measure_memory(lambda: None, 1, NPU)
     assert (found.device_peak_allocated_bytes, found.device_peak_reserved_bytes) == (1, 2)
     assert watch_device_peak(NPU)() == 1
-    assert allocator_bytes("memory_allocated", NPU) == 3
-    assert held_by_others(NPU) == 100 - 50 - 4
+    assert device_of(NPU).allocator_bytes("memory_allocated") == 3
+    assert device_of(NPU).held_by_others() == 100 - 50 - 4
 
 
 def test_peaks_that_can_not_be_reset_are_not_those_of_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from examples import CASE, ROOT, SPEC, measured
-from torchzoo.devices.nvml import foreign_processes, run_ancestor
+from torchzoo.devices.cuda import foreign_processes, run_ancestor
 from torchzoo.files import to_json
 from torchzoo.run import agent as protocol
 from torchzoo.run.agents import AgentError, AgentProcess, AgentWorkers

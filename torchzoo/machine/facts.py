@@ -13,7 +13,8 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 import torchzoo
-from torchzoo.devices import nvml
+from torchzoo.devices import device_of, devices_of_machine, software
+from torchzoo.devices.cpu import cpu_name
 from torchzoo.machine import process
 from torchzoo.machine.limits import usable_cores
 from torchzoo.record import Environment
@@ -92,14 +93,8 @@ def collect_machine_info() -> MachineInfo:
 
 
 def _accelerator(device: torch.device) -> Accelerator:
-    import torch
-
-    properties = torch.get_device_module(device).get_device_properties(device)
-    return Accelerator(
-        name=device_name(device),
-        memory_bytes=getattr(properties, "total_memory", None),
-        near_cores=nvml.near_cores(device),
-    )
+    own = device_of(device)
+    return Accelerator(name=own.name(), memory_bytes=own.memory_bytes(), near_cores=own.near_cores())
 
 
 def collect_environment() -> Environment:
@@ -114,38 +109,18 @@ def collect_environment() -> Environment:
         python=platform.python_version(),
         platform=platform.platform(),
         malloc=process.described(),
-        cpu=_cpu_name(),
+        cpu=cpu_name(),
         cpu_count=os.cpu_count(),
         cpu_usable=len(usable_cores()),
         host_memory_bytes=psutil.virtual_memory().total,
         torch=str(torch.__version__),
         torch_commit=torch.version.git_version,
-        cuda=torch.version.cuda,
-        hip=torch.version.hip,
-        cudnn=_cudnn_version(),
-        nccl=_nccl_version(),
+        **software(),
         packages={name: distributions[name] for name in PACKAGES if name in distributions},
         distributions=distributions,
-        gpus=nvml.gpus(),
+        gpus=devices_of_machine(),
         variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)},
     )
-
-
-def _nccl_version() -> str | None:
-    import torch
-    from torch import distributed
-    from torch.cuda import nccl
-
-    if not (torch.cuda.is_available() and distributed.is_available() and distributed.is_nccl_available()):
-        return None
-    return ".".join(map(str, nccl.version()))  # type: ignore[no-untyped-call]
-
-
-def _cudnn_version() -> int | None:
-    from torch.backends import cudnn
-
-    version: int | None = cudnn.version() if cudnn.is_available() else None  # type: ignore[no-untyped-call]
-    return version
 
 
 def installed_distributions() -> dict[str, str]:
@@ -188,15 +163,6 @@ def _git_commit() -> str | None:
     return described.stdout.strip()
 
 
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def host_loop_s(loops: int = 5) -> float:
     """Seconds that a fixed loop of plain Python takes, the fastest of `loops` trials.
 
@@ -210,12 +176,3 @@ def host_loop_s(loops: int = 5) -> float:
             total += number * number
         fastest_s = min(fastest_s, time.perf_counter() - began)
     return fastest_s
-
-
-def device_name(device: torch.device) -> str:
-    """The name that the CPU or the accelerator itself reports."""
-    import torch
-
-    if device.type == "cpu":
-        return _cpu_name()
-    return str(torch.get_device_module(device).get_device_name(device))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchzoo import backends
 from torchzoo.case import Case, Mode, Parallel
-from torchzoo.devices import nvml
+from torchzoo.devices import device_of
 from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, keeping_state
@@ -236,7 +236,7 @@ class CaseRank(Participant):
 
     def device_state(self) -> DeviceState | None:
         """Return what NVML reports of the device of this rank."""
-        return nvml.device_state(self.device)
+        return device_of(self.device).state()
 
     def release_core(self) -> None:
         """See `HostGate.release`."""

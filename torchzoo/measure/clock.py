@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import psutil
 import torch
 
+from torchzoo.devices import device_of
+
 #: Shorter waits have no pause.
 LEAST_WAIT_S = 1e-3
 
@@ -23,11 +25,11 @@ class Clock(Protocol):
         ...
 
     def mark(self) -> Any:
-        """Return a new event after the work that was launched so far; None on the CPU."""
+        """Return a new event after the work that was launched so far; None without such events."""
         ...
 
     def device_time_s(self, began: Any, ended: Any) -> float | None:
-        """Return the device time between two events that have passed; None on the CPU."""
+        """Return the device time between two events that have passed; None without events."""
         ...
 
 
@@ -36,23 +38,20 @@ class DeviceClock:
 
     def __init__(self, device: torch.device) -> None:
         self.now_ns = time.perf_counter_ns
-        self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
-        self._device = device
+        self._device = device_of(device)
 
     @property
     def is_asynchronous(self) -> bool:
         """Whether a step may return before the device has done its work."""
-        return self._module is not None
+        return self._device.is_asynchronous
 
     def synchronize(self) -> None:
-        if self._module is not None:
-            self._module.synchronize(self._device)
+        self._device.synchronize()
 
     def mark(self) -> Any:
-        if self._module is None:
-            return None
-        event = self._module.Event(enable_timing=True)
-        event.record()
+        event = self._device.event()
+        if event is not None:
+            event.record()
         return event
 
     def device_time_s(self, began: Any, ended: Any) -> float | None:

@@ -20,6 +20,8 @@ from typing import Any, Self, TypeVar
 import torch
 from torch.distributions import Distribution
 
+from torchzoo.devices import switches
+
 _Result = TypeVar("_Result")
 
 #: Environment variables that PyTorch, its compilers and its libraries read.
@@ -80,18 +82,7 @@ SETTINGS = (
         _attribute(f"cudnn.{name}", torch.backends.cudnn, name)
         for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
     ),
-    *(
-        _attribute(f"cuda.matmul.{name}", torch.backends.cuda.matmul, name)
-        for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
-    ),
-    Setting("flash attention", torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
-    Setting(
-        "memory-efficient attention",
-        torch.backends.cuda.mem_efficient_sdp_enabled,
-        torch.backends.cuda.enable_mem_efficient_sdp,
-    ),
-    Setting("cuDNN's attention", torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
-    Setting("attention of plain operators", torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    *(Setting(switch.name, switch.get, switch.put) for switch in switches()),
     Setting(
         "checks of distributions' arguments",
         lambda: Distribution._validate_args,

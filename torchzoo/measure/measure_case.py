@@ -16,6 +16,7 @@ import torch
 
 from torchzoo import backends
 from torchzoo.case import EAGER, Case, Mode, Parallel
+from torchzoo.devices import device_of
 from torchzoo.machine import facts
 from torchzoo.measure.case_rank import CaseRank
 from torchzoo.measure.case_ranks import CaseRanks, Line
@@ -476,7 +477,7 @@ def _facts(ranks: CaseRanks, stages: Stages) -> dict[str, Any]:
         "operator_dtypes": own.inspection.operator_dtypes,
         "precision_flags": own.precision_flags,
         "threads": torch.get_num_threads(),
-        "device_name": facts.device_name(own.device),
+        "device_name": device_of(own.device).name(),
         "put_back": own.put_back,
         "stage_seconds": stages.seconds,
         "stage_cpu_seconds": stages.cpu_seconds,

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode, Parallel
+from torchzoo.devices import device_of
 from torchzoo.measure.blocks import blocks
 from torchzoo.model import Model
 from torchzoo.model.tensor_parallel import CanNotSplit, library_plan
@@ -85,7 +86,11 @@ def _refuse_what_pytorch_can_not(model: Model, network: nn.Module, how: Parallel
             "its loss is scaled, and PyTorch can't unscale sharded and other gradients together: take amp_bf16"
         )
     has_sparse = any(getattr(module, "sparse", False) for module in network.modules())
-    if model.mode is Mode.TRAIN and has_sparse and (how is Parallel.FSDP2 or model.device.type == "cuda"):
+    if (
+        model.mode is Mode.TRAIN
+        and has_sparse
+        and (how is Parallel.FSDP2 or not device_of(model.device).reduces_sparse)
+    ):
         other = "fully_shard" if how is Parallel.FSDP2 else "NCCL"
         raise NotRunnable(f"its embeddings have sparse gradients, which {other} can't average")
 

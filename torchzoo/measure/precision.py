@@ -18,6 +18,7 @@ from torch.utils.flop_counter import flop_registry
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.case import MemoryFormat, Mode, NativeDtype, Precision
+from torchzoo.devices import device_of
 from torchzoo.measure.quantization import QUANTIZED_DTYPES, quantize, require_support, why_not_reached
 from torchzoo.model import Model
 from torchzoo.model.dispatch import OperatorMode
@@ -82,15 +83,14 @@ def apply_precision(model: Model, precision: Precision) -> dict[str, str]:
 
 
 def _require_support(device: torch.device, precision: Precision) -> None:
-    if precision is Precision.TF32 and (
-        device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0)
-    ):
+    own = device_of(device)
+    if precision is Precision.TF32 and not own.computes_in("tf32"):
         raise NotRunnable("TF32 is a format of NVIDIA GPUs since Ampere")
     if precision.is_quantized:
         require_support(device, precision)
     wants_bf16 = precision in (Precision.BF16, Precision.AMP_BF16) or precision.is_quantized
-    if wants_bf16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise NotRunnable("this GPU has no bfloat16 arithmetic")
+    if wants_bf16 and not own.computes_in("bf16"):
+        raise NotRunnable("this device has no bfloat16 arithmetic")
 
 
 def _require_kinds(model: Model, precision: Precision, dtype: torch.dtype | None) -> None:

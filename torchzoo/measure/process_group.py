@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from torchzoo.devices import device_of
+
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
@@ -46,7 +48,7 @@ class Participant:
         from torch import distributed
         from torch.distributed.device_mesh import init_device_mesh
 
-        backend = {"cpu": "gloo", "cuda": "nccl"}.get(self.device.type)
+        backend = device_of(self.device).collectives
         device_id = None if self.device.type == "cpu" else self.device
         distributed.init_process_group(
             backend, store=self._store, rank=self.rank, world_size=self.world, timeout=PATIENCE, device_id=device_id

@@ -21,6 +21,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode, Precision
+from torchzoo.devices import device_of
 
 if TYPE_CHECKING:
     from torchzoo.model import Model
@@ -81,11 +82,10 @@ def layers_to_quantize(network: nn.Module, precision: Precision) -> dict[str, nn
 
 def require_support(device: torch.device, precision: Precision) -> None:
     """Raise `NotRunnable` where the device lacks the kernels."""
-    is_nvidia = device.type == "cuda" and torch.version.hip is None
-    capability = torch.cuda.get_device_capability(device) if is_nvidia else (0, 0)
-    if precision is Precision.FP8 and capability < (8, 9):
+    own = device_of(device)
+    if precision is Precision.FP8 and not own.computes_in("fp8"):
         raise NotRunnable("products in float8 need an NVIDIA GPU of compute capability 8.9 or more (Ada, Hopper)")
-    if precision is Precision.INT4WO and capability < (8, 0):
+    if precision is Precision.INT4WO and not own.computes_in("int4"):
         raise NotRunnable("PyTorch's kernel for packed int4 needs an NVIDIA GPU of compute capability 8.0 or more")
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
-from torchzoo.devices.nvml import RUNNER_VARIABLE
+from torchzoo.devices.cuda import RUNNER_VARIABLE
 from torchzoo.errors import TorchzooError
 from torchzoo.files import to_json
 from torchzoo.machine.limits import available_bytes

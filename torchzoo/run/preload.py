@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from torchzoo.devices.generic import Device
 from torchzoo.errors import attempt
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.run import reaper
@@ -138,13 +139,7 @@ def _is_torchs(function: object) -> bool:
 
 def _has_used_accelerator() -> bool:
     """Whether something in this process has used the device: CUDA can't be used in its forks then."""
-    import torch
-
-    accelerator = torch.accelerator.current_accelerator(check_available=False)
-    if accelerator is None:
-        return False
-    is_initialized = getattr(torch.get_device_module(accelerator), "is_initialized", None)
-    return is_initialized is not None and bool(is_initialized())
+    return Device.is_in_use()
 
 
 def _open_files() -> set[str]:

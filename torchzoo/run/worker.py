@@ -323,14 +323,14 @@ def tell_measured_peaks(connection: Connection, device_name: str) -> None:
     try:
         import torch
 
-        from torchzoo.machine.facts import device_name as name_of
+        from torchzoo.devices import device_of
         from torchzoo.measure.passes.measured_peaks import measure_peaks
 
         device = torch.device(device_name)
         if device.type != "cpu":
             torch.accelerator.set_device_index(device)
         threads = torch.get_num_threads() if device.type == "cpu" else None
-        connection.send((name_of(device), threads, measure_peaks(device)))
+        connection.send((device_of(device).name(), threads, measure_peaks(device)))
     except (ImportError, OSError, RuntimeError) as error:
         connection.send(f"can't measure {device_name}: {' '.join(str(error).split())[:300]}")
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import Mode
+from torchzoo.devices import device_of
 from torchzoo.model import Model
 from torchzoo.model.tensors import is_finite, is_inexact, opened, same, stored_numbers, tensors_in
 from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
@@ -225,26 +226,28 @@ def _check_changes(model: Model, spec: ModelSpec, before: dict[str, Tensor]) -> 
 
 
 def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
-    """Check that a warm step on a CUDA device never waits and copies nothing between host and device.
+    """Check that a warm step on the accelerator never waits and copies nothing between host and device.
 
     Modes that `metadata.yaml` lists under `syncs` may do both.
     """
-    model = load_model_class(spec)(mode, "cuda", spec.smoke_batch_size)
+    accelerator = torch.accelerator.current_accelerator()
+    assert accelerator is not None
+    device = device_of(accelerator)
+    model = load_model_class(spec)(mode, accelerator.type, spec.smoke_batch_size)
     for _ in range(3):
         take_step(model)
-    torch.cuda.synchronize()
+    device.synchronize()
     if mode in spec.syncs:
         return []
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with device.waiting_forbidden() as is_watched:
         take_step(model)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    torch.cuda.synchronize()
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    device.synchronize()
+    activity = device.activity()
+    if not is_watched or activity is None:
+        return []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, activity]) as profile:
         take_step(model)
-        torch.cuda.synchronize()
+        device.synchronize()
     copies = {event.name for event in profile.events() if "Memcpy HtoD" in event.name or "Memcpy DtoH" in event.name}
     return [f"{mode}: a step has a {copy}" for copy in sorted(copies)]
 

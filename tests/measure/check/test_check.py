@@ -369,7 +369,7 @@ def test_a_reference_that_has_no_memory_beside_other_cases_ends_the_case_and_alo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = 3 * 2**30
-    monkeypatch.setattr("torchzoo.measure.check.verdicts.held_by_others", lambda _: held)
+    monkeypatch.setattr("torchzoo.devices.cpu.CpuDevice.held_by_others", lambda _: held)
     with pytest.raises(torch.OutOfMemoryError, match="no GiB free"):
         check(NeedsMemory, Mode.EVAL, "aot_eager", precision=Precision.BF16)
     held = 2**30

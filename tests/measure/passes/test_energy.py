@@ -91,7 +91,7 @@ def test_a_counter_that_stands_still_is_none() -> None:
     assert device.time_s < 2.0
 
 
-def test_without_nvml_there_is_no_energy_and_no_step_is_run() -> None:
+def test_without_a_counter_there_is_no_energy_and_no_step_is_run() -> None:
     assert measure_energy(pytest.fail, DeviceClock(CPU), [CPU], step_s=0.01) is None
 
 
@@ -120,7 +120,7 @@ def test_joules(value_j: float, text: str) -> None:
 def test_a_gpus_counter_agrees_with_its_power_draw() -> None:
     import pynvml
 
-    from torchzoo.devices.nvml import nvml_device
+    from torchzoo.devices.cuda import CudaDevice
 
     device = torch.device("cuda")
     matrix = torch.ones(8192, 8192, device=device)
@@ -129,7 +129,7 @@ def test_a_gpus_counter_agrees_with_its_power_draw() -> None:
 
     def step() -> None:
         torch.mm(matrix, matrix)
-        powers_w.append(pynvml.nvmlDeviceGetPowerUsage(nvml_device(device)) / 1e3)
+        powers_w.append(pynvml.nvmlDeviceGetPowerUsage(CudaDevice(device)._nvml()) / 1e3)
 
     energy = measure_energy(step, clock, [device], step_s=0.03)
     if energy is None:

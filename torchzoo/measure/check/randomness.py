@@ -12,6 +12,7 @@ import torch
 import torch._inductor.config
 from torch import Tensor, nn
 
+from torchzoo.devices import device_of
 from torchzoo.model import Model
 from torchzoo.model.dispatch import OperatorMode
 from torchzoo.model.tensors import tensors_in
@@ -40,9 +41,8 @@ def generator_states(device: torch.device) -> tuple[Tensor, ...]:
     NumPy's state is the words of a Mersenne Twister, and the position in them. Python's generator is left out: compiled
     code draws the same numbers from it as eager.
     """
-    on_device = () if device.type == "cpu" else (torch.get_device_module(device).get_rng_state(device),)
     _, words, position, *_ = np.random.get_state()  # noqa: NPY002  libraries use the global generator
-    return (torch.get_rng_state(), *on_device, torch.tensor([*map(int, words), position]))
+    return (torch.get_rng_state(), *device_of(device).random_states(), torch.tensor([*map(int, words), position]))
 
 
 def has_drawn(before: tuple[Tensor, ...], device: torch.device) -> bool:

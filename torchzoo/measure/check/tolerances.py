@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from torchzoo.case import NativeDtype, Precision, ResultKind
+from torchzoo.devices import device_of
 
 
 class Tolerances(NamedTuple):
@@ -71,8 +72,7 @@ def coarsest_precision(precision: Precision, native_dtype: NativeDtype, device: 
     if precision is Precision.DEFAULT and native_dtype is NativeDtype.FP64:
         return Precision.FP64
     if precision is Precision.DEFAULT:  # convolutions may use TF32 where the device has it
-        has_tf32 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-        return Precision.TF32 if has_tf32 and not torch.version.hip else Precision.FP32
+        return Precision.TF32 if device_of(device).computes_in("tf32") else Precision.FP32
     return {Precision.AMP_FP16: Precision.FP16, Precision.AMP_BF16: Precision.BF16}.get(precision, precision)
 
 

@@ -27,6 +27,7 @@ import torch._dynamo
 from torch import Tensor
 
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
+from torchzoo.devices import device_of
 from torchzoo.errors import attempt
 from torchzoo.machine.limits import available_bytes
 from torchzoo.measure.check.judging import Errors, JudgedResult, ResultJudge
@@ -35,7 +36,7 @@ from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import CanNotCompare, Results, Run, run_bytes
 from torchzoo.measure.check.runs import Runs, TimedRuns
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED
-from torchzoo.measure.memory import free_memory, held_by_others
+from torchzoo.measure.memory import free_memory
 from torchzoo.model.tensors import tensors_in
 from torchzoo.record import Check, CheckStatus, ResultComparison
 
@@ -340,7 +341,7 @@ def _try(precision: Precision, runs: Runs) -> Run | str:
     results = _run_reference(precision, runs)
     if isinstance(results, CanNotCompare):
         raise results
-    if isinstance(results, torch.OutOfMemoryError) and (held_by_others(runs.device) or 0) > OTHERS_BYTES:
+    if isinstance(results, torch.OutOfMemoryError) and (device_of(runs.device).held_by_others() or 0) > OTHERS_BYTES:
         raise results
     if isinstance(results, Exception):
         text = " ".join(str(results).split())

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchzoo.devices.nvml import nvml_device
+from torchzoo.devices import device_of
 from torchzoo.measure.clock import Clock
 from torchzoo.measure.latency import steps_in
 from torchzoo.measure.passes import Fields, PassContext
@@ -54,7 +54,7 @@ def measure_energy(
     Returns:
         None where there is no such counter (no NVML, a device before Volta, a MIG slice), or where it stands still.
     """
-    read_mj = counter_mj or _sum_of([nvml_counter_mj(device) for device in devices])
+    read_mj = counter_mj or _sum_of([device_of(device).energy_counter() for device in devices])
     if read_mj is None:
         return None
     run = _Run(step, clock, read_mj, steps_per_turn=steps_in(TURN_S, step_s))
@@ -76,23 +76,6 @@ def measure_energy(
 def _sum_of(counters: Sequence[Callable[[], int] | None]) -> Callable[[], int] | None:
     known = [counter for counter in counters if counter is not None]
     return (lambda: sum(read() for read in known)) if len(known) == len(counters) else None
-
-
-def nvml_counter_mj(device: torch.device) -> Callable[[], int] | None:
-    """Return a function that reads the device's energy since the driver was loaded, in mJ; None without a counter."""
-    handle = nvml_device(device)
-    if handle is None:
-        return None
-    import pynvml
-
-    def read() -> int:
-        return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-
-    try:
-        read()
-    except pynvml.NVMLError:
-        return None
-    return read
 
 
 @dataclass(frozen=True)

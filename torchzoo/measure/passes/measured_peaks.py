@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchzoo.devices import device_of
 from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.process_group import Participant
 from torchzoo.record import MeasuredPeaks
@@ -58,16 +59,12 @@ def measure_peaks(device: torch.device, *, slow_s: float = 0.2) -> MeasuredPeaks
 
 
 def _arithmetics(device: torch.device) -> list[str]:
-    has_tf32 = device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
-    has_fp8 = has_tf32 and torch.cuda.get_device_capability(device) >= (8, 9)
-    lacking = ({"tf32"} if not has_tf32 else set()) | ({"fp8"} if not has_fp8 else set())
-    return [name for name in _DTYPES if name not in lacking]
+    own = device_of(device)
+    return [name for name in _DTYPES if name not in ("tf32", "bf16", "fp8") or own.computes_in(name)]
 
 
 def _product_rate(arithmetic: str, device: torch.device, clock: Clock, slow_s: float) -> float | None:
-    """Return operations per second; None if the device does not compute in that dtype, or only emulates bfloat16."""
-    if arithmetic == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return None
+    """Return operations per second; None if the device does not compute in that dtype."""
     torch.set_float32_matmul_precision("high" if arithmetic == "tf32" else "highest")
     best = 0.0
     for size in _SIZES:

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
+from torch.profiler import ProfilerActivity, profile, record_function
 
+from torchzoo.devices import KINDS, device_of
 from torchzoo.measure.clock import Clock
 
 #: Begin and end, in nanoseconds of one clock.
@@ -106,8 +107,7 @@ def profile_steps(
 
 def profiler_activity(device: torch.device) -> ProfilerActivity | None:
     """Return the activity to record for a device of that type; None where the profiler can't record it."""
-    activity: ProfilerActivity | None = getattr(ProfilerActivity, device.type.upper(), None)
-    return activity if activity in supported_activities() else None  # type: ignore[no-untyped-call]
+    return device_of(device).activity()
 
 
 def activities_of(events: Iterable[Any], device: torch.device) -> Iterator[Activity]:
@@ -141,8 +141,8 @@ def _kind_of_kernel(event: Any) -> EventKind:
     return EventKind.COMMUNICATION if event.name().startswith(COLLECTIVE_KERNELS) else EventKind.COMPUTE
 
 
-#: Prefixes of the names of NCCL's and RCCL's kernels.
-COLLECTIVE_KERNELS = ("nccl", "rccl")
+#: Prefixes of the names of kernels that communicate.
+COLLECTIVE_KERNELS = tuple(prefix for kind in KINDS for prefix in kind.collective_kernels)
 #: The prefix of gloo's operations, which run on threads of their own.
 GLOO = "gloo:"
 #: Operators have a namespace. The nodes of the autograd engine around them have one, too, but belong to the framework.
