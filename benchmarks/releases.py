@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.compare import Change, RunComparison, compare_in_turns
-from torchzoo.analysis.judge import PAIRS_FROM, REPEATS, Finding, Verdict
+from torchzoo.analysis.judge import Finding, Verdict
 from torchzoo.analysis.means import geomean
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.case import Axes, Case, Mode
@@ -100,11 +100,9 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         known = between(compared, (base, candidate), arguments.confirm_from)
         cases = list(dict.fromkeys(one[0] for one in found if one not in known))
         specs = f"torch=={base}", f"torch=={candidate}"
-        for place, repeats in zip(_confirmations(folder, base, candidate), (REPEATS, PAIRS_FROM), strict=True):
-            if cases:
-                print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
-                again = compare_in_turns(*measure_pair(*specs, cases, request, place, repeats=repeats, on_record=_show))
-                cases = undecided(found, again)
+        if cases:
+            print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
+            measure_pair(*specs, cases, request, _confirmation(folder, base, candidate), on_record=_show)
 
 
 def _note(arguments: argparse.Namespace, path: Path) -> None:
@@ -148,22 +146,14 @@ def large(comparison: RunComparison, share: float) -> list[Difference]:
     return [*some, *((one.case, one.change, None) for one in comparison.changes if one.change in kinds)]
 
 
-def undecided(found: Sequence[Difference], again: RunComparison) -> list[Case]:
-    """The cases with a difference that the second measurement can't tell."""
-    asked = {(case, metric) for case, metric, _ in found}
-    unclear = (one for one in again.findings if one.verdict is Verdict.INCONCLUSIVE)
-    return list(dict.fromkeys(one.case for one in unclear if (one.case, one.metric) in asked))
-
-
 def is_large(finding: Finding, share: float) -> bool:
     """Whether a figure became larger or smaller by that share."""
     return abs(math.log(finding.ratio.value)) >= math.log1p(share)
 
 
-def _confirmations(folder: Path, base: str, candidate: str) -> tuple[Path, Path]:
-    """The A/B of two releases, and that of what the first one can't tell."""
-    name = f"confirm-{base}-{candidate}"
-    return folder / name, folder / f"{name}-again"
+def _confirmation(folder: Path, base: str, candidate: str) -> Path:
+    """The folder of the A/B of two releases."""
+    return folder / f"confirm-{base}-{candidate}"
 
 
 def _show(name: str, record: Record, done: int, total: int) -> None:
@@ -224,10 +214,9 @@ def _changes(folder: Path, compared: Comparisons, pair: tuple[str, str], share: 
     """What differs between two releases, with what the second measurement said of the large differences."""
     comparison, known = compared[pair], between(compared, pair, share)
     again: dict[tuple[Case, Metric], Finding] = {}
-    for confirmation in _confirmations(folder, *pair):
-        if confirmation.is_dir():
-            second = compare_in_turns(read_run(confirmation / "base"), read_run(confirmation / "candidate"))
-            again.update({(one.case, one.metric): one for one in second.findings})
+    if (confirmation := _confirmation(folder, *pair)).is_dir():
+        second = compare_in_turns(read_run(confirmation / "base"), read_run(confirmation / "candidate"))
+        again = {(one.case, one.metric): one for one in second.findings}
     rows = [
         (
             one.case.label(),

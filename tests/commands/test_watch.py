@@ -34,7 +34,7 @@ def test_a_planted_step_is_proposed_confirmed_bisected_and_an_issue_is_written(
     assert (blamed.before, blamed.specs) == (repository.spec(10), (repository.spec(11),))
     assert len(blamed.explains) == 2
     assert sorted(path.name for path in suite.folder.iterdir()) == [
-        "asked.json", "bisect-1", "confirm", "issue-1.md", "night.json", "run",
+        "asked.json", "bisect", "confirm", "issue-1.md", "night.json", "run",
     ]  # fmt: skip
     assert {case.model for case in read_run(suite.folder / "confirm" / "base").manifest.cases} == {"slower", "larger"}
     issue = (suite.folder / "issue-1.md").read_text()
@@ -53,13 +53,15 @@ def test_a_planted_step_is_proposed_confirmed_bisected_and_an_issue_is_written(
     assert suite.last.proposed == ()
 
 
-def test_two_culprits_have_two_issues(watching: Watching, repository: Repository) -> None:
+def test_one_bisection_a_night_leaves_the_change_of_another_culprit_without_one(
+    watching: Watching, repository: Repository
+) -> None:
     suite = watching("slower", "same", "later", quiet=6, plan=Planted(repository, second=13))
     assert suite.night(15) == 1
     found = {blamed.specs: [one.case.model for one in blamed.explains] for blamed in suite.last.blamed}
-    assert found == {(repository.spec(13),): ["later"], (repository.spec(11),): ["slower"]}
+    assert found in ({(repository.spec(13),): ["later"]}, {(repository.spec(11),): ["slower"]})
     assert suite.last.issues == ("issue-1.md", "issue-2.md")
-    assert (suite.folder / "bisect-2").is_dir()
+    assert "found in the night" in (suite.folder / "issue-2.md").read_text()
 
 
 def test_the_issue_of_each_of_two_culprits_has_its_own_part_of_the_change(
@@ -79,25 +81,26 @@ def test_the_issue_of_each_of_two_culprits_has_its_own_part_of_the_change(
     assert sorted(title.split()[7] for title in titles) == ["1.20x", "1.50x"]
 
 
-def test_what_cannot_be_bisected_costs_nothing_else(watching: Watching, repository: Repository) -> None:
+def test_a_change_that_cannot_be_bisected_has_an_issue_between_the_nights(
+    watching: Watching, repository: Repository
+) -> None:
     """A ghost is slower while it is confirmed, and never again."""
     planted, seen = Planted(repository), []
 
     def haunted(spec: str, case: Case, noise: float) -> Any:
         if case.model == "ghost" and repository.number(spec) == 15:
             seen.append(case)
-            return latency(0.02 * noise * (1.5 if len(seen) <= 6 else 1.0))
+            return latency(0.02 * noise * (1.5 if len(seen) <= 11 else 1.0))
         return planted(spec, case, noise)
 
     suite = watching("slower", "ghost", quiet=6, plan=haunted)
     assert suite.night(15) == 1
-    (blamed,) = suite.last.blamed
-    assert (blamed.specs, [one.case.model for one in blamed.explains]) == ((repository.spec(11),), ["slower"])
+    assert suite.last.blamed == ()
     assert suite.last.remarks == (
         "no version was found for ghost eval cpu eager bs4: latency: the bad version does not differ from the good one "
         "when they are measured again",
     )
-    assert "ghost eval cpu eager bs4: latency 1.50x, found in the night" in (suite.folder / "issue-2.md").read_text()
+    assert "ghost eval cpu eager bs4: latency 1.50x, found in the night" in (suite.folder / "issue-1.md").read_text()
 
 
 def test_a_package_that_changed_beside_a_commit_is_not_the_commits_fault(
@@ -123,7 +126,7 @@ def test_the_only_commit_of_a_day_needs_no_bisection(watching: Watching, reposit
     suite = watching("slower", "same", quiet=6, plan=Planted(repository, culprit=6))
     assert suite.night(6) == 1
     assert suite.last.blamed[0].specs == (repository.spec(6),)
-    assert not (suite.folder / "bisect-1").exists()
+    assert not (suite.folder / "bisect").exists()
 
 
 def test_a_case_that_newly_fails_is_bisected(watching: Watching, repository: Repository) -> None:
@@ -158,13 +161,11 @@ def test_an_ab_that_cannot_tell_leaves_the_night_undecided(watching: Watching, r
     assert suite.last.status is NightStatus.UNDECIDED
     assert suite.last.remarks == ("the A/B could not tell: slower eval cpu eager bs4: latency",)
     assert "undecided: slower eval cpu eager bs4: latency" in suite.shown
-    sides = [read_run(suite.folder / "confirm-again" / side) for side in ("base", "candidate")]
-    assert [len(side.records) for side in sides] == [20, 20]
+    sides = [read_run(suite.folder / "confirm" / side) for side in ("base", "candidate")]
+    assert [len(side.records) for side in sides] == [10, 10]
 
 
-def test_what_an_ab_cannot_tell_is_decided_by_pairs_of_more_processes(
-    watching: Watching, repository: Repository
-) -> None:
+def test_processes_that_drift_are_compared_in_pairs(watching: Watching, repository: Repository) -> None:
     drift = (1.0, 1.3, 0.8, 1.5, 1.1)
 
     def drifting(spec: str, case: Case, noise: float) -> Any:
@@ -173,8 +174,6 @@ def test_what_an_ab_cannot_tell_is_decided_by_pairs_of_more_processes(
 
     suite = watching("slower", plan=drifting)
     assert suite.night(4) == 1
-    shown = suite.shown
-    assert shown.index("undecided: slower eval") < shown.index("with 20 processes") < shown.index("confirmed: slower")
     assert [one.kind for one in suite.last.confirmed] == [Kind.LATENCY]
     assert suite.last.remarks == ()
 

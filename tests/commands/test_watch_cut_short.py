@@ -41,7 +41,7 @@ def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twic
         assert len(finished_nights(suite.root)) == 5
 
 
-def test_groups_beside_two_nights_find_their_own_bisections_again_and_make_one_issue(
+def test_groups_beside_two_nights_share_one_bisection_and_one_issue(
     watching: Watching, repository: Repository, tmp_path: Path
 ) -> None:
     """In the last quiet night, one case was skipped. So it is held against the night before that."""
@@ -83,7 +83,7 @@ def test_groups_beside_two_nights_find_their_own_bisections_again_and_make_one_i
             assert one.ratio.value == pytest.approx(whole.ratio.value, rel=1e-3)  # the night's name seeds the noise
 
 
-@pytest.mark.parametrize("step", ["propose", "decide", "explain", "write_issues", "finish"])
+@pytest.mark.parametrize("step", ["propose", "decide", "blame", "write_issues", "finish"])
 def test_killed_between_two_steps(
     step: str, watching: Watching, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 from watched_suite import Watching
 
-from torchzoo.history import post, watch
+from torchzoo.history import watch
 
 GH = """#!/bin/sh
 echo "$@" >> {log}
@@ -40,24 +39,6 @@ def test_an_issue_is_posted_once(watching: Watching, tmp_path: Path, monkeypatch
     assert "First bad version" in text
     assert suite.last.issues == ("https://github.com/o/n/issues/7",)
     assert "1 issue posted" in suite.shown
-
-
-def test_an_issue_that_was_posted_just_before_a_kill_is_found(
-    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = fake_gh(tmp_path / "bin", monkeypatch, "exec sleep 9")  # after the issue was taken, before its address
-    suite = watching("slower")
-    with monkeypatch.context() as patch:
-        patch.setattr(post, "PATIENCE_S", 0.5)
-        patch.setattr(watch, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert suite.night(15, "--issue", "github", "--repo", "o/n") == 130
-    (mark,) = [line for line in log.read_text().splitlines() if line.startswith("<!-- torchzoo")]
-    listed = json.dumps([{"url": "https://example.org/6", "body": "x"}, {"url": "https://example.org/7", "body": mark}])
-    fake_gh(tmp_path / "bin", monkeypatch, f"echo '{listed}'")
-    assert suite.night(15, "--issue", "github", "--repo", "o/n") == 1
-    assert log.read_text().count("issue create") == 1
-    assert "issue list --repo o/n --state all" in log.read_text()
-    assert suite.last.issues == ("https://example.org/7",)
 
 
 @pytest.mark.parametrize(

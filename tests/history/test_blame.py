@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from examples import CASE, record
 from kept_nights import eager_s
 from kept_runs import keep
 from torchzoo.analysis.compare import compare_in_turns
-from torchzoo.history.blame import Found, _is_refuted, joined
+from torchzoo.history.blame import _is_refuted
 from torchzoo.history.culprits import Culprit
-from torchzoo.history.nights import Blamed, Confirmed
+from torchzoo.history.nights import Confirmed
 from torchzoo.history.proposals import Kind
 from torchzoo.stats import Estimate
 from torchzoo.store import Run, read_run
@@ -32,26 +31,3 @@ def test_a_culprit_without_half_of_its_change_is_refuted(tmp_path: Path, step_s:
     culprit = Culprit(before="lib==1", specs=("lib==2",), probability=0.97, ratio=CHANGE)
     target = Confirmed(case=CASE, kind=Kind.LATENCY, base="night", ratio=CHANGE, words="")
     assert _is_refuted(comparison, culprit, target) is refuted
-
-
-def test_two_bisections_that_end_at_one_culprit_make_one_issue(tmp_path: Path) -> None:
-    comparison = compare_in_turns(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", 0.012))
-
-    def found(probability: float, *explained: tuple[Kind, str], spec: str = "lib==2") -> Found:
-        effects = tuple(Confirmed(case=CASE, kind=kind, base="night", words=words) for kind, words in explained)
-        explains = tuple(msgspec.structs.replace(one, words="of the night") for one in effects)
-        blamed = Blamed(before="lib==1", specs=(spec,), probability=probability, about="", explains=explains)
-        return Found(blamed=blamed, effects=effects, comparison=comparison)
-
-    other = found(0.96, (Kind.FAILING, "x"), spec="lib==3")
-    first = found(0.99, (Kind.LATENCY, "1.14x"), (Kind.LEAKING, "leaks"))
-    second = found(0.97, (Kind.LATENCY, "1.11x"), (Kind.HOST_MEMORY, "1.20x"))
-    both, unchanged = joined(joined([first], other), second)
-    assert unchanged is other
-    assert both.blamed.probability == 0.99
-    assert {one.kind for one in both.blamed.explains} == {Kind.LATENCY, Kind.LEAKING, Kind.HOST_MEMORY}
-    assert {one.kind: one.words for one in both.effects} == {
-        Kind.LATENCY: "1.11x",
-        Kind.LEAKING: "leaks",
-        Kind.HOST_MEMORY: "1.20x",
-    }

@@ -79,8 +79,8 @@ ASSUMED_SPREAD_OVER_EAGER = 0.05
 PAIRS_FROM = 10
 HOST_LOOP_NOISE = 0.02  # smaller differences of the host's loop between processes are noise of a quiet machine
 
-#: Processes of each side for a verdict on a time: at first, and if these are inconclusive.
-REPEATS, MORE_REPEATS = 5, 20
+#: Processes of each side for a verdict on a time.
+REPEATS = 5
 
 # --- shared variance ---
 

@@ -1,7 +1,7 @@
-"""Find the versions that caused confirmed changes, by bisections and by an A/B of each culprit over all cases.
+"""Find the versions that caused confirmed changes, by one bisection a night.
 
-The case with the clearest effect is bisected. The culprit and the version before it are then measured on all confirmed
-cases, to find which of these changes it explains. The changes that remain are bisected again.
+The change with the clearest effect is bisected. Each culprit is then measured beside the version before it, on all
+cases with a confirmed change, to find which of the changes it explains.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, StoreError
 
-#: The most bisections for the changes that one A/B confirmed.
-MOST_BISECTIONS = 3
 #: Narrower intervals (of logarithms) count as this wide, since memory hardly varies.
 _LEAST_WIDTH = 1e-3
 
@@ -45,19 +43,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     comparison: RunComparison
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the bisections of a group."""
-
-    found: tuple[Found, ...] = ()
-    left: tuple[Confirmed, ...] = ()  # no version was found for these
-    remarks: tuple[str, ...] = ()  # why not
-
-
-def clearest(confirmed: Sequence[Confirmed]) -> Confirmed:
-    """Return the change with the largest effect relative to its interval. Changes of status come last."""
-    return max(confirmed, key=_clearness)
-
-
 def _clearness(one: Confirmed) -> float:
     ratio = one.ratio
     if ratio is None or ratio.low <= 0:
@@ -70,78 +55,56 @@ def request_of(case: Case, request: RunRequest) -> RunRequest:
     return msgspec.structs.replace(request, patterns=(case.model,), suites=(), axes=request.axes.only(case))
 
 
-class _Shared(msgspec.Struct, frozen=True, kw_only=True):
-    decided: Decided
+class _Bisected(msgspec.Struct, frozen=True, kw_only=True):
+    """The change that is bisected, and what its bisection needs."""
+
+    target: Confirmed
+    confirmed: tuple[Confirmed, ...]  # all changes, the target among them
     request: RunRequest
+    folder: Path
     on_record: OnRecord
     on_step: OnStep
 
 
-def explain(
-    decided: Decided,
+def blame(
+    decided: Sequence[Decided],
     request: RunRequest,
-    folders: Sequence[Path],
+    folder: Path,
     *,
     on_record: OnRecord = ignore,
     on_step: OnStep = ignore,
-) -> Explained:
-    """Find the versions that caused the confirmed changes. A failure becomes a remark, and does not stop the others.
+) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    """Find the versions that caused the clearest of the confirmed changes.
 
     Args:
-        decided: the result of an A/B of two SPECs.
+        decided: the results of the A/Bs of a night.
         request: the request of the night.
-        folders: one for each bisection. Measurements that they hold are not repeated.
+        folder: of the bisection. Measurements that it holds are not repeated.
         on_record: called with each record.
         on_step: called with each verdict.
+
+    Returns:
+        The culprits, and a line for each reason why there is none.
     """
-    work = _Shared(decided=decided, request=request, on_record=on_record, on_step=on_step)
-    try:
-        versions = candidates(decided.sides.good, decided.sides.bad)
-    except NothingBetween:
-        versions = (decided.sides.good, decided.sides.bad)
-        if not decided.sides.is_part:
-            return Explained(found=(_direct(decided),))
-    except UsageError as error:
-        return Explained(left=decided.confirmed, remarks=(f"not bisected: {one_line(error)}",))
-    found: list[Found] = []
-    remarks: list[str] = []
-    left, given_up = list(decided.confirmed), list[Confirmed]()
-    for folder in folders:
-        open_ones = [one for one in left if one not in given_up]
-        if not open_ones:
-            break
-        target = clearest(open_ones)
-        given_up.append(target)
-        try:
-            for one in _culprits(work, target, versions, folder, remarks):
-                found = joined(found, one)
-                left = [each for each in left if each not in one.blamed.explains]
-        except TorchzooError as error:
-            remarks.append(f"{target.label} could not be bisected: {one_line(error)}")
-    open_ones = [one for one in left if one not in given_up]
-    if open_ones:
-        remarks.append(f"not bisected, after {len(folders)} bisections: {', '.join(one.label for one in open_ones)}")
-    return Explained(found=tuple(found), left=tuple(left), remarks=tuple(remarks))
-
-
-def joined(found: Sequence[Found], new: Found) -> list[Found]:
-    """Return `found` with `new`, merged if a bisection ended at a known culprit.
-
-    The figures are those of `new`; changes that only the earlier culprit explains keep theirs.
-    """
-    key = (new.blamed.before, new.blamed.specs)
-    known = next((one for one in found if (one.blamed.before, one.blamed.specs) == key), None)
-    if known is None:
-        return [*found, new]
-    effects = {(one.case, one.kind): one for one in (*known.effects, *new.effects)}
-    blamed = msgspec.structs.replace(
-        new.blamed,
-        probability=max(known.blamed.probability, new.blamed.probability),
-        explains=tuple(dict.fromkeys((*known.blamed.explains, *new.blamed.explains))),
-        inside=known.blamed.inside or new.blamed.inside,
+    of_change = {change: one for one in decided for change in one.confirmed}
+    target = max(of_change, key=_clearness)
+    its = of_change[target]
+    work = _Bisected(
+        target=target, confirmed=tuple(of_change), request=request, folder=folder, on_record=on_record, on_step=on_step
     )
-    both = Found(blamed=blamed, effects=tuple(effects.values()), comparison=new.comparison)
-    return [both if one is known else one for one in found]
+    remarks: list[str] = []
+    try:
+        versions = candidates(its.sides.good, its.sides.bad)
+    except NothingBetween:
+        if not its.sides.is_part:
+            return (_direct(its),), ()
+        versions = (its.sides.good, its.sides.bad)
+    except UsageError as error:
+        return (), (f"not bisected: {one_line(error)}",)
+    try:
+        return tuple(_culprits(work, versions, remarks)), tuple(remarks)
+    except TorchzooError as error:
+        return (), (*remarks, f"{target.label} could not be bisected: {one_line(error)}")
 
 
 def _direct(decided: Decided) -> Found:
@@ -156,46 +119,44 @@ def _direct(decided: Decided) -> Found:
     return Found(blamed=blamed, effects=decided.confirmed, comparison=decided.comparison)
 
 
-def _culprits(
-    work: _Shared, target: Confirmed, versions: tuple[str, ...], folder: Path, remarks: list[str]
-) -> Iterator[Found]:
-    """Yield the culprits of one bisection. If there is none, the reason is added to `remarks`."""
-    result = _bisected(work, target, versions, folder)
+def _culprits(work: _Bisected, versions: tuple[str, ...], remarks: list[str]) -> Iterator[Found]:
+    """Yield the culprits. If there is none, the reason is added to `remarks`."""
+    result = _result(work, versions)
     if not result.culprits:
-        remarks.append(_why_none(target, result))
+        remarks.append(_why_none(work.target, result))
     for number, culprit in enumerate(result.culprits, start=1):
-        found = _examined(work, culprit, target, folder / f"culprit-{number}")
-        if _is_refuted(found.comparison, culprit, target):
-            spec = culprit.specs[-1]
-            remarks.append(f"{target.label}: {spec} was suspected; measured again, it is like the version before it")
+        found = _examined(work, culprit, work.folder / f"culprit-{number}")
+        if _is_refuted(found.comparison, culprit, work.target):
+            why = f"{culprit.specs[-1]} was suspected; measured again, it is like the version before it"
+            remarks.append(f"{work.target.label}: {why}")
         else:
             yield found
 
 
-def _bisected(work: _Shared, target: Confirmed, versions: tuple[str, ...], folder: Path) -> Result:
-    is_begun = (folder / "bisect.json").is_file()
-    with BisectLog(folder, resume=is_begun) as log:
+def _result(work: _Bisected, versions: tuple[str, ...]) -> Result:
+    is_begun = (work.folder / "bisect.json").is_file()
+    with BisectLog(work.folder, resume=is_begun) as log:
         asked = Asked(
             good=versions[0],
             bad=versions[-1],
             versions=versions,
-            request=request_of(target.case, work.request),
-            kind=target.kind,
+            request=request_of(work.target.case, work.request),
+            kind=work.target.kind,
         )
         if is_begun:
             before = log.asked()
             if msgspec.structs.replace(asked, versions=before.versions) != before:  # an index may offer others by now
-                raise StoreError(f"{folder} holds another bisection, begun by an earlier call: remove this folder")
+                raise StoreError(f"{work.folder} holds another bisection, begun by an earlier call: remove this folder")
             asked = before
         else:
             log.begin(asked)
-        judge = make_judge(asked, folder / "records", work.on_record)
+        judge = make_judge(asked, work.folder / "records", work.on_record)
         return Follower(asked=asked, log=log, judge=judge, show=work.on_step).follow()
 
 
-def _examined(work: _Shared, culprit: Culprit, target: Confirmed, folder: Path) -> Found:
+def _examined(work: _Bisected, culprit: Culprit, folder: Path) -> Found:
     """Measure the effect of a culprit on each confirmed case. The bisected case always counts as explained."""
-    confirmed = work.decided.confirmed
+    target, confirmed = work.target, work.confirmed
     cases = tuple(dict.fromkeys(one.case for one in confirmed))
     base, candidate = measure_pair(
         culprit.before, culprit.specs[-1], cases, work.request, folder, on_record=work.on_record

@@ -1,8 +1,4 @@
-"""Decide proposals: measure tonight's software and that of an earlier night in turns on the proposed cases.
-
-Proposals that a first A/B can't decide are measured again, alone and with more processes. So a night without any change
-has two chances in a hundred of a false alarm, instead of one.
-"""
+"""Decide proposals: measure tonight's software and that of an earlier night in turns on the proposed cases."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.compare import REGRESSIONS, Change, RunComparison, StatusChange, compare_in_turns
-from torchzoo.analysis.judge import REPEATS, Finding
+from torchzoo.analysis.judge import PAIRS_FROM, Finding
 from torchzoo.case import Case
 from torchzoo.environments.make import prepare
 from torchzoo.history import ab
@@ -27,6 +23,9 @@ from torchzoo.report.over_time import value_text
 from torchzoo.report.run_comparison import ratio_text
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, read_run
+
+#: Processes of each side, tested as pairs.
+REPEATS = PAIRS_FROM
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +77,6 @@ def measure_pair(
     request: RunRequest,
     folder: Path,
     *,
-    repeats: int = REPEATS,
     on_record: OnRecord = ignore,
 ) -> tuple[Run, Run]:
     """Measure two SPECs in turns on some cases of a request. Measurements that `folder` holds are not repeated.
@@ -86,7 +84,7 @@ def measure_pair(
     Raises:
         TorchzooError: an environment can't be made, or nothing can be measured in it; the message is one line.
     """
-    axes = msgspec.structs.replace(request.axes, repeats=repeats)
+    axes = msgspec.structs.replace(request.axes, repeats=REPEATS)
     models = tuple(dict.fromkeys(case.model for case in cases))
     run = msgspec.structs.replace(request, patterns=models, suites=(), axes=axes)
     asked = AbRequest(base=base, candidate=candidate, run=run, only=tuple(cases))
@@ -105,27 +103,6 @@ def decide(measured: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
         return ()
     together = compare_in_turns(_joined([one.base for one in measured]), _joined([one.candidate for one in measured]))
     return tuple(_decided(one, together) for one in measured)
-
-
-def decide_again(first: Sequence[Decided], more: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
-    """Return the results of the A/Bs of a night, with those of the second A/Bs for undecided proposals.
-
-    Args:
-        first: the results of the first A/Bs.
-        more: groups of the proposals that were undecided, measured with more processes.
-    """
-    again = decide(more)
-    told = {proposal for one in again for proposal in one.group.proposals}
-    known = {(one.case, one.kind) for each in first for one in each.confirmed}
-    return (
-        *(msgspec.structs.replace(one, undecided=tuple(p for p in one.undecided if p not in told)) for one in first),
-        *(
-            msgspec.structs.replace(
-                one, confirmed=tuple(found for found in one.confirmed if (found.case, found.kind) not in known)
-            )
-            for one in again
-        ),
-    )
 
 
 def _joined(runs: Sequence[Run]) -> Run:

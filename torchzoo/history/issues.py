@@ -1,9 +1,15 @@
-"""Write issues on regressions of a night: the cases, the first bad version, and a command that reproduces it."""
+"""Write issues on regressions of a night: the cases, the first bad version, and a command that reproduces it.
+
+An issue is posted to GitHub by its own command line, `gh`. Its address is kept beside the file `issue-1.md`, in
+`issue-1.url`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +18,8 @@ import msgspec
 from torchzoo.analysis.command_lines import shell_line, words
 from torchzoo.analysis.compare import RunComparison
 from torchzoo.case import Case
+from torchzoo.environments.parsing import clean_variables
+from torchzoo.errors import attempt, one_line
 from torchzoo.history.blame import Found
 from torchzoo.history.candidates import package_of, short_name
 from torchzoo.history.confirm import Decided
@@ -28,6 +36,7 @@ from torchzoo.store import write_whole
 #: A part of a SPEC that names no package and no other Python: `this`, or a setting of it.
 _OF_THIS = re.compile(r"this|(?!python=)[A-Za-z_]\w*=(?!=).*", re.DOTALL)
 LONGEST_TITLE = 200  # characters: GitHub takes 256
+PATIENCE_S = 120.0  # for gh
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,14 +142,14 @@ def _since(issue: Issue) -> list[Block]:
 def write_issues(
     folder: Path,
     found: Sequence[Found],
-    left: Sequence[Confirmed],
     decided: Sequence[Decided],
     remarks: Sequence[str],
 ) -> list[tuple[Path, str]]:
     """Write an issue for each culprit, and one for the other changes of each A/B. Return files and titles."""
     issues = [_issue_of_culprit(folder.name, one) for one in found if one.blamed.explains]
+    explained = [change for one in found for change in one.blamed.explains]
     for one in decided:
-        rest = [each for each in one.confirmed if each in left]
+        rest = [change for change in one.confirmed if change not in explained]
         if rest:
             issues.append(_issue_without_culprit(folder.name, one, rest, remarks))
     written = []
@@ -191,4 +200,57 @@ def _effects(confirmed: Sequence[Confirmed]) -> tuple[Effect, ...]:
             short=f"{one.ratio.value:.2f}x" if one.ratio is not None else "",
         )
         for one in ordered
+    )
+
+
+# --- posting ---
+
+
+def address_of(path: Path) -> str:
+    """Return the address of the posted issue in the file at `path`; empty if it was not posted."""
+    file = path.with_suffix(".url")
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+def post(path: Path, title: str, repository: str | None) -> str:
+    """Post an issue with `gh issue create`, unless it was posted.
+
+    Args:
+        path: of the whole issue. Its first line, the title, is no part of the body.
+        title: of the issue.
+        repository: OWNER/NAME; None: that of the current folder, as gh finds it.
+
+    Returns:
+        A line that says why the issue was not posted; empty if it was.
+    """
+    if address_of(path):
+        return ""
+    where = ["--repo", repository] if repository is not None else []
+    with tempfile.NamedTemporaryFile("w", suffix=".md", encoding="utf-8") as body:
+        body.write(path.read_text(encoding="utf-8").partition("\n")[2].lstrip("\n"))
+        body.flush()
+        done = attempt(lambda: _gh(["issue", "create", *where, "--title", title, "--body-file", body.name]))
+    match done:
+        case FileNotFoundError():
+            return "gh is not installed (https://cli.github.com)"
+        case subprocess.TimeoutExpired():
+            return f"gh took longer than {PATIENCE_S:g} s"
+        case Exception():
+            return f"gh can't be run: {one_line(done)}"
+    if done.returncode != 0:
+        return f"gh failed: {one_line(done.stderr) if done.stderr.strip() else f'status {done.returncode}'}"
+    write_whole(path.with_suffix(".url"), (done.stdout.split() or ["posted"])[-1].encode())
+    return ""
+
+
+def _gh(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603
+        ["gh", *words],  # noqa: S607  the user's gh
+        env={**clean_variables(), "GH_PROMPT_DISABLED": "1"},
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE_S,
     )

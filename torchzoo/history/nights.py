@@ -3,10 +3,9 @@
     nights/STAMP/asked.json     the request of the night
     nights/STAMP/run/           the run of the suite
     nights/STAMP/confirm/       an A/B of tonight's software and an earlier one: base and candidate (confirm-2 ...)
-    nights/STAMP/confirm-again/ an A/B with more processes of proposals that were undecided (confirm-again-2 ...)
-    nights/STAMP/bisect-1/      a bisection, and the A/B of each culprit (culprit-1 ...)
+    nights/STAMP/bisect/        the bisection, and the A/B of each culprit (culprit-1 ...)
     nights/STAMP/issue-1.md     the body of an issue; its first line is the title
-    nights/STAMP/issue-1.url    where the issue was posted (and issue-1.mark: see `torchzoo.history.post`)
+    nights/STAMP/issue-1.url    where the issue was posted
     nights/STAMP/night.json     the result of the night, written last. A night without it is continued.
     history.sqlite              the index over the runs of the nights
     .lock                       locked by the process that works here

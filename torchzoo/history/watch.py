@@ -15,28 +15,19 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.judge import MORE_REPEATS, RECENT_NIGHTS, REPEATS
+from torchzoo.analysis.judge import RECENT_NIGHTS
 from torchzoo.environments.make import prepare
 from torchzoo.environments.parsing import canonical, parse
 from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.history import queries, turns
-from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain, joined
-from torchzoo.history.confirm import (
-    Decided,
-    Group,
-    MeasuredGroup,
-    decide,
-    decide_again,
-    groups_of,
-    measure_pair,
-)
+from torchzoo.history.blame import Found, OnStep, blame
+from torchzoo.history.confirm import REPEATS, Decided, Group, MeasuredGroup, decide, groups_of, measure_pair
 from torchzoo.history.index import INDEX_NAME, check_index, open_index
-from torchzoo.history.issues import write_issues
+from torchzoo.history.issues import address_of, post, write_issues
 from torchzoo.history.nights import (
     NIGHTS,
     RUN,
     Blamed,
-    Confirmed,
     Night,
     NightAsked,
     NightStatus,
@@ -49,7 +40,6 @@ from torchzoo.history.nights import (
     run_of,
     unfinished,
 )
-from torchzoo.history.post import address_of, post
 from torchzoo.history.proposals import Known, Proposal, counts_of, propose
 from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
@@ -148,8 +138,8 @@ def _night(folder: Path, options: Options, shown: Shown) -> Night:
     proposed = _proposals(root, stamp, before, shown)
     decided, refused = _confirm(folder, proposed, before, asked, shown)
     remarks = list(refused)
-    found, left = _explain(folder, decided, asked.request, options, remarks, shown)
-    issues = write_issues(folder, found, left, decided, remarks)
+    found = _blame(folder, decided, asked.request, options, remarks, shown)
+    issues = write_issues(folder, found, decided, remarks)
     places = [_posted(path, title, options, remarks, shown) for path, title in issues]
     confirmed = tuple(one for each in decided for one in each.confirmed)
     open_ones = [proposal for one in decided for proposal in one.undecided]
@@ -226,12 +216,10 @@ def _confirm(
     tonight = read_run(folder / RUN).manifest
     measured, refused = _measured(folder, groups_of(proposed), software, asked, tonight, shown)
     decided = decide(measured)
-    _show_decided(decided, shown)
-    open_ones = [Group(base=one.group.base, proposals=one.undecided) for one in decided if one.undecided]
-    more, refused_again = _measured(folder, open_ones, software, asked, tonight, shown, again=True)
-    told = decide_again(decided, more)
-    _show_decided(told[len(decided) :], shown)
-    return told, (*refused, *refused_again)
+    for one in decided:
+        for line in _decided_lines(one):
+            shown.line(line)
+    return decided, tuple(refused)
 
 
 def _measured(
@@ -241,13 +229,10 @@ def _measured(
     asked: NightAsked,
     tonight: Manifest,
     shown: Shown,
-    *,
-    again: bool = False,
 ) -> tuple[list[MeasuredGroup], list[str]]:
-    """Measure groups in turns. Return also why some could not be measured. `again` takes more processes."""
+    """Measure groups in turns. Return also why some could not be measured."""
     measured: list[MeasuredGroup] = []
     refused: list[str] = []
-    name, repeats = ("confirm-again", MORE_REPEATS) if again else ("confirm", REPEATS)
     for number, group in enumerate(groups, start=1):
         cases = f"{counted(len(group.cases), 'case')} beside the night {group.base}"
         try:
@@ -257,18 +242,10 @@ def _measured(
                 shown.line(refused[-1])
                 continue
             shown.line(
-                f"measuring {cases} in turns, with {repeats} processes of each: {sides.base} and {sides.candidate}"
+                f"measuring {cases} in turns, with {REPEATS} processes of each: {sides.base} and {sides.candidate}"
             )
-            place = folder / (name if number == 1 else f"{name}-{number}")
-            runs = measure_pair(
-                sides.base,
-                sides.candidate,
-                group.cases,
-                asked.request,
-                place,
-                repeats=repeats,
-                on_record=shown.record,
-            )
+            place = folder / ("confirm" if number == 1 else f"confirm-{number}")
+            runs = measure_pair(sides.base, sides.candidate, group.cases, asked.request, place, on_record=shown.record)
             _check_software(tonight, runs[1].manifest)
             measured.append(MeasuredGroup(group=group, sides=sides, base=runs[0], candidate=runs[1]))
         except TorchzooError as error:
@@ -291,12 +268,6 @@ def _check_software(tonight: Manifest, candidate: Manifest) -> None:
         raise StoreError(f"the environment changed after the run of this night: {'; '.join(changed)}")
 
 
-def _show_decided(decided: Sequence[Decided], shown: Shown) -> None:
-    for one in decided:
-        for line in _decided_lines(one):
-            shown.line(line)
-
-
 def _decided_lines(decided: Decided) -> list[str]:
     lines = [f"confirmed: {one.label}: {one.words}" for one in decided.confirmed]
     confirmed = {(one.case, one.kind) for one in decided.confirmed}
@@ -310,30 +281,22 @@ def _decided_lines(decided: Decided) -> list[str]:
 # --- culprits ---
 
 
-def _explain(
+def _blame(
     folder: Path,
     decided: Sequence[Decided],
     request: RunRequest,
     options: Options,
     remarks: list[str],
     shown: Shown,
-) -> tuple[tuple[Found, ...], tuple[Confirmed, ...]]:
-    """Return the culprits of confirmed changes, and changes without one. Reasons are added to `remarks`."""
-    found: list[Found] = []
-    left: list[Confirmed] = []
-    for group, one in enumerate(each for each in decided if each.confirmed):
-        # The numbers depend only on the confirmed changes, so that a continued night finds its folders again.
-        folders = [folder / f"bisect-{group * MOST_BISECTIONS + extra}" for extra in range(1, MOST_BISECTIONS + 1)]
-        explained = Explained(left=one.confirmed)
-        if options.bisects:
-            explained = explain(one, request, folders, on_record=shown.record, on_step=shown.step)
-        for each in explained.found:
-            found = joined(found, each)
-        left += explained.left
-        remarks += explained.remarks
-        for line in [*(_blamed_text(each.blamed) for each in explained.found), *explained.remarks]:
-            shown.line(line)
-    return tuple(found), tuple(left)
+) -> tuple[Found, ...]:
+    """Return the culprits of the clearest confirmed change. Reasons for having none are added to `remarks`."""
+    if not options.bisects or not any(one.confirmed for one in decided):
+        return ()
+    found, reasons = blame(decided, request, folder / "bisect", on_record=shown.record, on_step=shown.step)
+    remarks += reasons
+    for line in [*(_blamed_text(one.blamed) for one in found), *reasons]:
+        shown.line(line)
+    return found
 
 
 def _blamed_text(blamed: Blamed) -> str:
