@@ -2,8 +2,8 @@
 
     python benchmarks/history.py [--runs 365] [--cases 368] [--trials 5]
 
-The rows are made up and written into an index; the folders have only the files that the index looks at. Each command is
-a process of its own, and looks for new runs first. `regressions` must answer in less than a second.
+The summaries are made up; the folders have only the files whose times are looked at. Each command is a process of its
+own, and looks for new runs first. `regressions` must answer in less than a second.
 
 Result on two cores: docs/results/2026-11-22-history.md.
 """
@@ -14,7 +14,6 @@ import argparse
 import os
 import platform
 import resource
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -26,10 +25,11 @@ from statistics import median
 import msgspec
 import numpy as np
 
+from torchzoo.analysis.cases import Status
 from torchzoo.analysis.run_figures import Metric, RunFigure
+from torchzoo.analysis.series import IndexedRun
 from torchzoo.case import EAGER, Backend, Case, Mode
-from torchzoo.history.index import INDEX_NAME, files_stamp, open_index
-from torchzoo.history.rows import Contents
+from torchzoo.history.summaries import CACHE, SCHEMA, CaseSummary, RunSummary, encoded, files_stamp, summary_file
 
 LIMIT_S = 1.0
 STEP_AT = 0.6  # of the nights: there torch changes, and every tenth case becomes 7% slower
@@ -51,9 +51,9 @@ def main() -> int:
         root = Path(folder)
         start = time.perf_counter()
         figures = fill(root, arguments.runs, arguments.cases)
-        size = (root / INDEX_NAME).stat().st_size / 2**20
-        print(f"{arguments.runs} runs, {arguments.cases} cases, {figures:,} figures in an index of {size:.0f} MiB")
-        print(f"rows written in {time.perf_counter() - start:.1f} s")
+        size = sum(file.stat().st_size for file in (root / CACHE).iterdir()) / 2**20
+        print(f"{arguments.runs} runs, {arguments.cases} cases, {figures:,} figures in summaries of {size:.0f} MiB")
+        print(f"written in {time.perf_counter() - start:.1f} s")
         commands = {
             "regressions (two versions)": ["regressions", "--from", "2.14.0", "--to", "2.15.0"],
             "regressions (two nights)": [
@@ -64,13 +64,11 @@ def main() -> int:
                 f"night_{arguments.runs - 1:04d}",
             ],
             "show (one series)": ["show", "model_000", "-t", "train", "--backend", "inductor", "--metric", "latency"],
-            "index (nothing new)": ["index", str(root)],
             "page (all series)": ["page", "-o", str(root / "history.html")],
         }
         slow = False
         for name, words in commands.items():
-            where = [] if words[0] == "index" else ["--runs", str(root)]
-            taken = [command_s([*words, *where]) for _ in range(arguments.trials)]
+            taken = [command_s([*words, "--runs", str(root)]) for _ in range(arguments.trials)]
             wall_s, cpu_s = (sorted(column) for column in zip(*taken, strict=True))
             slow = slow or (words[0] == "regressions" and median(wall_s) >= LIMIT_S)
             print(
@@ -81,13 +79,13 @@ def main() -> int:
         print(f"the page has {(root / 'history.html').stat().st_size / 2**20:.1f} MiB")
     print(
         f"regressions {'NOT ' if slow else ''}under {LIMIT_S:g} s; {os.cpu_count()} cores, "
-        f"load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+        f"load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}"
     )
     return int(slow)
 
 
 def fill(root: Path, runs: int, cases: int) -> int:
-    """Write folders and an index. Returns how many figures it has."""
+    """Write folders and summaries. Returns how many figures there are."""
     random = np.random.default_rng(0)
     plan = [
         Case(
@@ -101,28 +99,26 @@ def fill(root: Path, runs: int, cases: int) -> int:
     ]
     levels = random.lognormal(-4, 1, cases)
     count = 0
-    with open_index(root / INDEX_NAME) as index:
-        for night in range(runs):
-            path = root / f"night_{night:04d}"
-            path.mkdir()
-            (path / "run.json").write_text("{}")
-            (path / "records.jsonl").write_text("")
-            contents = of_night(plan, levels, random, night, is_new=night >= STEP_AT * runs)
-            count += sum(len(figures) for *_, figures in contents.cases)
-            index.keep(str(path.resolve()), files_stamp(path), contents)
+    (root / CACHE).mkdir()
+    for night in range(runs):
+        path = root / f"night_{night:04d}"
+        path.mkdir()
+        (path / "run.json").write_text("{}")
+        (path / "records.jsonl").write_text("")
+        summary = of_night(path, plan, levels, random, night, is_new=night >= STEP_AT * runs)
+        count += sum(len(one.figures) for one in summary.cases())
+        summary_file(root / CACHE, str(path.resolve())).write_bytes(msgspec.msgpack.encode(summary))
     return count
 
 
 def of_night(
-    plan: list[Case], levels: np.ndarray, random: np.random.Generator, night: int, *, is_new: bool
-) -> Contents:
+    path: Path, plan: list[Case], levels: np.ndarray, random: np.random.Generator, night: int, *, is_new: bool
+) -> RunSummary:
     created_at = (datetime(2026, 1, 1, 2, tzinfo=UTC) + timedelta(days=night)).isoformat(timespec="microseconds")
     torch, machine = "2.15.0" if is_new else "2.14.0", "a CPU, NVIDIA H200"
-    software = msgspec.json.encode(
-        {"torch": torch, **{f"package_{n}": f"1.{night // 60}.0" for n in range(30)}}
-    ).decode()
+    software = {"torch": torch, **{f"package_{n}": f"1.{night // 60}.0" for n in range(30)}}
     noise = 1 + 0.005 * random.standard_normal((len(plan), 4))
-    rows = []
+    by_model: dict[str, list[CaseSummary]] = {}
     for number, case in enumerate(plan):
         level = levels[number] * (1.07 if is_new and number % 10 == 0 else 1.0)
         values = {
@@ -132,9 +128,14 @@ def of_night(
         }
         if case.backend != EAGER:
             values[Metric.COMPILE_TIME] = 20 * noise[number, 3]
-        rows.append((case, machine, "passed", "", tuple(figure(metric, value) for metric, value in values.items())))
-    about = ("", created_at, machine, torch, "abc", "0.1.0", "def", software)
-    return Contents(about=about, cases=tuple(rows))
+        figures = tuple(figure(metric, value) for metric, value in values.items())
+        by_model.setdefault(case.model, []).append(CaseSummary(case, machine, Status.PASSED, "", figures))
+    return RunSummary(
+        schema=SCHEMA,
+        stamp=files_stamp(path),
+        run=IndexedRun(path=str(path.resolve()), created_at=created_at, hardware=machine, software=software),
+        by_model={model: encoded(cases) for model, cases in by_model.items()},
+    )
 
 
 def figure(metric: Metric, value: float) -> RunFigure:

@@ -17,8 +17,7 @@ from repeated_runs import LOOP_S, STEADY, process, records, times
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.judge import ASSUMED_SPREAD, Finding, Verdict
 from torchzoo.analysis.run_figures import Metric
-from torchzoo.history import queries
-from torchzoo.history.index import open_index
+from torchzoo.history.summaries import read_history
 from torchzoo.history.versions import compare_versions, side
 from torchzoo.record import BackToBack, Block, Compilation, DeviceState, HostWatch, Measured, Memory, Record
 from torchzoo.report import run_comparison as shown
@@ -446,10 +445,9 @@ def test_two_nights_of_an_index_have_the_findings_of_the_two_runs(tmp_path: Path
         made += [record(process(0.1 * (1 + number), loop_s=loops_s[number], **shared[number]), model="single")]
         made += [compiled(10.0 + number + repeat / 100, repeat) for repeat in range(5)]
         paths.append(night(tmp_path / "runs", number, made, torch="2.14.0"))
-    with open_index(tmp_path / "index") as index:
-        index.update([tmp_path / "runs"])
-        sides = [side(queries.runs(index), str(path)) for path in paths]
-        (machine,) = compare_versions(index, *sides, metrics=tuple(Metric)).machines
+    history = read_history([tmp_path / "runs"])
+    sides = [side(history.runs, str(path)) for path in paths]
+    (machine,) = compare_versions(history, *sides, metrics=tuple(Metric)).machines
     of_runs = compare_runs(*map(read_run, paths))
     assert {one.metric for one in of_runs.findings} == set(Metric)
 

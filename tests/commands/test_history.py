@@ -90,44 +90,37 @@ def test_the_page_is_offline_and_foreign_text_is_inert(runs: Path, tmp_path: Pat
     assert "no longer" in json.dumps(series["same eval cpu eager bs4, latency"]["not"])
 
 
-def test_an_index_alone_answers_without_the_folders(runs: Path, tmp_path: Path) -> None:
-    assert torchzoo("history", "index", runs, "--index", tmp_path / "i").returncode == 0
-    assert torchzoo("history", "show", "slower", "--index", tmp_path / "i").returncode == 0
-
-
-def test_index_says_what_it_did(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    night(runs, 1, [record()])
+    night(runs, 1, [record(eager_s(0.01), model="m")])
     (night(runs, 2, [record()]) / "run.json").write_text("nothing")
-    done = torchzoo("history", "index", runs)
-    assert (done.returncode, done.stdout) == (0, f"{runs / 'history.sqlite'}: 2 runs, 2 of them read now\n")
+    done = torchzoo("history", "show", "m", "--metric", "latency", "--runs", runs)
+    assert done.returncode == 0
+    assert "night_01" in done.stdout
     (line,) = done.stderr.splitlines()
     assert "night_02" in line
-    assert "2 of them read now" in torchzoo("history", "index", runs, "--rebuild").stdout
 
 
 def test_only_the_runs_of_the_named_folder_are_shown(tmp_path: Path) -> None:
-    """One index may know several folders."""
     for number, name in enumerate(("w1", "w2"), start=1):
         night(tmp_path / name, number, [record(eager_s(0.01), model="m")], torch=f"2.1{number}.0")
-    assert torchzoo("history", "index", tmp_path / "w1", tmp_path / "w2").returncode == 0
     shown = history(tmp_path / "w1", "show", "m", "--metric", "latency").stdout
     assert ("night_01" in shown, "night_02" in shown) == (True, False)
     line = refused("history", "regressions", "--from", "2.11.0", "--to", "2.12.0", "--runs", tmp_path / "w1")
-    assert "versions of torch in the index: 2.11.0;" in line
-    whole = torchzoo("history", "show", "m", "--metric", "latency", "--index", tmp_path / "w1" / "history.sqlite")
-    assert "night_02" in whole.stdout
+    assert "versions of torch in the runs: 2.11.0;" in line
+    both = ("--runs", tmp_path / "w1", "--runs", tmp_path / "w2")
+    assert "night_02" in torchzoo("history", "show", "m", "--metric", "latency", *both).stdout
 
 
 WRONG = {
     ("show", "slowr"): "did you mean slower",
     ("show", "slower", "-t", "trian"): "did you mean train",
     ("show", "slower", "--metric", "speed"): "unknown metric 'speed'",
-    ("show", "slower", "-t", "eval"): "the index has slower train cpu eager bs4",
+    ("show", "slower", "-t", "eval"): "there are slower train cpu eager bs4",
     ("show", "slower", "--backend", "inductor"): "no case has these axes",
     ("show", "slower", "--machine", "H100"): "known: a CPU, 2 cores",
-    ("regressions", "--from", "2.13.0", "--to", "2.15.0"): "versions of torch in the index: 2.14.0, 2.15.0",
-    ("regressions", "--from", "timm==9", "--to", "2.15.0"): "versions of timm in the index: 1.0.19",
+    ("regressions", "--from", "2.13.0", "--to", "2.15.0"): "versions of torch in the runs: 2.14.0, 2.15.0",
+    ("regressions", "--from", "timm==9", "--to", "2.15.0"): "versions of timm in the runs: 1.0.19",
     ("regressions", "--from", "tim==9", "--to", "2.15.0"): "did you mean timm",
     ("regressions", "--from", "2025-12-24", "--to", "2.15.0"): "nearest days with runs are 2026-01-01",
     ("regressions", "--from", "2.15.0", "--to", "2.15.0"): "same runs",

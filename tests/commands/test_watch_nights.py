@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -38,19 +37,6 @@ def test_the_nights_of_a_watch_are_told_apart_by_their_stamps(
     assert all(stamp in shown for stamp in stamps)
     sides = ["--from", stamps[0], "--to", stamps[1]]
     assert torchzoo("history", "regressions", *sides, "--runs", suite.root).returncode == 0
-
-
-def test_a_damaged_index_is_made_again_and_costs_no_night(watching: Watching) -> None:
-    suite = watching("slower")
-    (suite.root / "history.sqlite").write_bytes(os.urandom(9000))
-    assert suite.night(15) == 1
-    assert suite.shown.count("was damaged, and is made again") == 1
-    (suite.root / "history.sqlite").unlink()
-    (suite.root / "history.sqlite").mkdir()
-    count = len(suite.lab.measured)
-    assert suite.night(15) == 2
-    assert len(suite.lab.measured) == count  # it is seen before the suite is measured
-    assert "can't read the index" in suite.said
 
 
 def test_two_at_once(tmp_path: Path) -> None:

@@ -103,9 +103,6 @@ WRONG = {
     "history regressions --from 2.14.0": "--to",
     "history page": "torchzoo history page",
     "history show m": "--runs DIR",
-    "history index nowhere": "nowhere",
-    "history show m --index nowhere": "history index DIR",
-    "history index odd --index 'a file'": "no index of torchzoo",
     # study, userbenchmark
     "study nanogtp": "did you mean nanogpt?",
     "study optim": "torchzoo userbenchmark optim",

@@ -25,9 +25,7 @@ def series(values: Sequence[float | Status], metric: Metric = Metric.LATENCY, ma
     """A value for each night from the first on; a status where there is none."""
     points = []
     for number, value in enumerate(values, start=1):
-        run = IndexedRun(
-            run_id=number, path=f"/w/nights/{night(number)}/run", created_at="", hardware=machine, software={}
-        )
+        run = IndexedRun(path=f"/w/nights/{night(number)}/run", created_at="", hardware=machine, software={})
         if isinstance(value, Status):
             points.append(SeriesPoint(run=run, status=value, reason="it broke"))
         else:

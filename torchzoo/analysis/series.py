@@ -16,7 +16,6 @@ from torchzoo.case import Case
 class IndexedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a run that a series needs."""
 
-    run_id: int
     path: str
     created_at: str  # UTC, ISO 8601
     hardware: str  # the whole machine

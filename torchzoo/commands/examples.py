@@ -30,7 +30,6 @@ EXAMPLES = {
         "torchzoo compare runs/yesterday runs/today",
         "torchzoo compare runs/base runs/new --across=torch --format md",
     ),
-    "history index": ("torchzoo history index runs",),
     "history show": (
         "torchzoo history show resnet18 --runs runs",
         "torchzoo history show 'hf_*' -t train -d cuda --metric latency",

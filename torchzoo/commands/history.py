@@ -1,10 +1,10 @@
-"""`torchzoo history`: questions about many runs over time, answered by an index that is updated first."""
+"""`torchzoo history`: questions about many runs over time."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,7 @@ from torchzoo.commands.arguments import (
 )
 from torchzoo.commands.options import axis_help, axis_reader
 from torchzoo.errors import UsageError, nearest
-from torchzoo.history import queries
-from torchzoo.history.index import INDEX_NAME, Index, Update, open_index
+from torchzoo.history.summaries import History, read_history
 from torchzoo.report import terminal
 from torchzoo.report.document import Block, Items
 from torchzoo.report.text import json_text
@@ -44,30 +43,13 @@ def add_parser(commands: Any) -> None:
     history = commands.add_parser(
         "history",
         help="many runs over time: series, change points, what changed between versions",
-        description="Questions about many runs. An index (one SQLite file) over the folders of the runs answers. It is "
-        "brought up to date on the way, and can be deleted: the folders hold all. A change point is a suggestion; "
-        "measure both versions side by side to confirm it.",
+        description="Questions about many runs. Their summaries are kept in a hidden folder beside the runs, which can "
+        "be deleted. A change point is a suggestion; measure both versions side by side to confirm it.",
     )
     parts = history.add_subparsers(metavar="COMMAND", required=True)
-    _add_index(parts)
     _add_show(parts)
     _add_regressions(parts)
     _add_page(parts)
-
-
-def _add_index(parts: Any) -> None:
-    parser = parts.add_parser(
-        "index",
-        help="make the index of the runs in a folder, or bring it up to date",
-        description=f"Search DIR for runs, and write what is new into the index DIR/{INDEX_NAME}. The other history "
-        "commands do this too.",
-    )
-    parser.add_argument(
-        "runs", type=usable_path, nargs="+", metavar="DIR", help="a folder with runs in it, at any depth"
-    )
-    parser.add_argument("--rebuild", action="store_true", help="forget what the index holds, and read all runs again")
-    _add_index_file(parser)
-    parser.set_defaults(command=index_command)
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
@@ -76,21 +58,11 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         type=usable_path,
         action="append",
         metavar="DIR",
-        help=f"the folder that holds the runs, at any depth; may be repeated (default: {RUNS}). Others are left out",
-    )
-    _add_index_file(parser)
-
-
-def _add_index_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--index",
-        type=usable_path,
-        metavar="FILE",
-        help=f"the index (default: {INDEX_NAME} in the first DIR). Without DIR, all that it knows is used, as it is",
+        help=f"the folder that holds the runs, at any depth; may be repeated (default: {RUNS})",
     )
 
 
-#: The axes by which cases of the index can be chosen.
+#: The axes by which cases can be chosen.
 _FILTERS = [axis for axis in AXES if axis.name != "seed"]
 
 
@@ -194,25 +166,11 @@ def _add_page(parts: Any) -> None:
 # --- commands ---
 
 
-def index_command(arguments: argparse.Namespace) -> int:
-    """Make the index, or bring it up to date."""
-    path = arguments.index or arguments.runs[0] / INDEX_NAME
-    _check_folders(arguments.runs)
-    with open_index(path, rebuild=arguments.rebuild) as index:
-        update = index.update(arguments.runs)
-    _say_problems(update)
-    counts = f"{update.runs} runs, {update.indexed} of them read now"
-    removed = f"; {update.removed} are gone" if update.removed else ""
-    terminal.show_line(f"{path}: {counts}{removed}")
-    return OK
-
-
 def show_command(arguments: argparse.Namespace) -> int:
     """Show one series, or a line for each of several."""
     from torchzoo.report import over_time as report
 
-    with _index(arguments) as index:
-        found = _with_change_points(_series(index, arguments), arguments)
+    found = _with_change_points(_series(arguments), arguments)
     if arguments.json:
         print(report.series_json(found), end="")
     elif len(found) == 1:
@@ -228,10 +186,9 @@ def regressions_command(arguments: argparse.Namespace) -> int:
     from torchzoo.report import over_time as report
 
     metrics = _metrics(arguments.metric)
-    with _index(arguments) as index:
-        runs = queries.runs(index, _folders(arguments))
-        sides = [side(runs, word) for word in (arguments.base, arguments.candidate)]
-        comparison = compare_versions(index, *sides, metrics=metrics, threshold=arguments.threshold)
+    history = _history(arguments)
+    sides = [side(history.runs, word) for word in (arguments.base, arguments.candidate)]
+    comparison = compare_versions(history, *sides, metrics=metrics, threshold=arguments.threshold)
     if arguments.json:
         print(json_text(comparison, indent=1))
         return REGRESSION if comparison.has_regression else OK
@@ -252,8 +209,7 @@ def page_command(arguments: argparse.Namespace) -> int:
     """Write the page."""
     from torchzoo.report.html.history_page import page
 
-    with _index(arguments) as index:
-        found = _with_change_points(_series(index, arguments), arguments)
+    found = _with_change_points(_series(arguments), arguments)
     write(page(found), arguments.output)
     terminal.say(f"written to {arguments.output}")
     return OK
@@ -262,94 +218,72 @@ def page_command(arguments: argparse.Namespace) -> int:
 # --- the meaning of the arguments ---
 
 
-def _check_folders(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(
-                f"no folder {folder}: name the folder that holds your runs (`torchzoo run ... -o DIR/NAME`)"
-            )
-
-
-@contextlib.contextmanager
-def _index(arguments: argparse.Namespace) -> Iterator[Index]:
-    """Open the index and update it with the folders of runs; with --index alone, leave it as it is.
+def _history(arguments: argparse.Namespace) -> History:
+    """Read the runs.
 
     Raises:
-        HistoryError: the index can't be used.
         UsageError: a folder does not exist, or there are no runs.
     """
-    folders = _folders(arguments)
-    if not folders and not arguments.index.is_file():
-        raise UsageError(f"no index {arguments.index}: make it with `torchzoo history index DIR --index FILE`")
-    if not arguments.runs and folders and not folders[0].is_dir():
+    folders = arguments.runs or [Path(RUNS)]
+    if not arguments.runs and not folders[0].is_dir():
         raise UsageError(f"no folder '{RUNS}' here: name the folder that holds your runs with --runs DIR")
-    _check_folders(folders)
-    with open_index(arguments.index or folders[0] / INDEX_NAME) as index:
-        if folders:
-            update = index.update(folders)
-            _say_problems(update)
-        if not queries.runs(index, folders):
-            where = ", ".join(map(str, folders)) or str(arguments.index)
-            raise UsageError(f"no runs in {where}: keep some with `torchzoo run ... -o DIR/NAME`")
-        yield index
-
-
-def _folders(arguments: argparse.Namespace) -> list[Path]:
-    """The folders of the requested runs; empty, with --index alone, for all runs that the index has."""
-    return arguments.runs or ([] if arguments.index else [Path(RUNS)])
-
-
-def _say_problems(update: Update) -> None:
-    for number, (path, problem) in enumerate(update.problems.items()):
+    history = read_history(folders)
+    for number, (path, problem) in enumerate(history.problems.items()):
         if number == MOST_PROBLEMS:
-            terminal.say(f"torchzoo: {len(update.problems) - number} more folders can't be read")
-            return
+            terminal.say(f"torchzoo: {len(history.problems) - number} more folders can't be read")
+            break
         terminal.say(f"torchzoo: {problem if path in problem else f'{path}: {problem}'}")
+    if not history.runs:
+        raise UsageError(f"no runs in {', '.join(map(str, folders))}: keep some with `torchzoo run ... -o DIR/NAME`")
+    return history
 
 
-def _series(index: Index, arguments: argparse.Namespace) -> list[Series]:
+def _series(arguments: argparse.Namespace) -> list[Series]:
     """The requested series.
 
     Raises:
-        UsageError: there is none; the message lists the index's cases.
+        UsageError: there is none; the message lists the cases that there are.
     """
-    wanted = _wanted(index, arguments)
-    found = queries.series(index, wanted, _metrics(arguments.metric), below=_folders(arguments))
+    history = _history(arguments)
+    models = _models(history, arguments.models) if arguments.models else None
+    wanted = {
+        "model": models,
+        **{axis.name: _texts(getattr(arguments, axis.name)) for axis in _FILTERS},
+        "machine": _machines(history, arguments.machine, models),
+    }
+    found = history.series(wanted, _metrics(arguments.metric))
     if not found:
-        models = {"model": wanted["model"]}
-        labels = [f"{one.case.label()} on {one.machine}" for one in queries.cases(index, models).values()]
+        labels = list(
+            dict.fromkeys(f"{one.case.label()} on {one.machine}" for one in history.series({"model": models}))
+        )
         more = f" and {len(labels) - 8} more" if len(labels) > 8 else ""
-        raise UsageError(f"no case has these axes; the index has {'; '.join(labels[:8])}{more}")
+        raise UsageError(f"no case has these axes; there are {'; '.join(labels[:8])}{more}")
     with_figures = [one for one in found if one.last is not None]
     return with_figures or found
 
 
-def _wanted(index: Index, arguments: argparse.Namespace) -> dict[str, Sequence[str | int] | None]:
-    machines = None
-    if arguments.machine is not None:
-        known = queries.values_of(index, "machine")
-        machines = [name for name in known if arguments.machine.lower() in name.lower()]
-        if not machines:
-            raise UsageError(f"no machine has '{arguments.machine}' in its name; known: {'; '.join(known)}")
-    return {
-        "model": _models(index, arguments.models) if arguments.models else None,
-        **{axis.name: _texts(getattr(arguments, axis.name)) for axis in _FILTERS},
-        "machine": machines,
-    }
+def _machines(history: History, text: str | None, models: Sequence[str] | None) -> list[str] | None:
+    if text is None:
+        return None
+    known = sorted({one.machine for summary in history.summaries.values() for one in summary.cases(models)})
+    found = [name for name in known if text.lower() in name.lower()]
+    if not found:
+        raise UsageError(f"no machine has '{text}' in its name; known: {'; '.join(known)}")
+    return found
 
 
 def _texts(values: Sequence[object] | None) -> list[str] | None:
     return None if values is None else [str(value) for value in values]
 
 
-def _models(index: Index, patterns: Sequence[str]) -> tuple[str, ...]:
-    known = queries.values_of(index, "model")
+def _models(history: History, patterns: Sequence[str]) -> tuple[str, ...]:
+    known = history.models
     found = []
     for pattern in patterns:
         names = [name for name in known if fnmatchcase(name, pattern)]
         if not names:
-            hint = nearest(pattern, known, otherwise=f"it has {', '.join(known[:8])}{' ...' if known[8:] else ''}")
-            raise UsageError(f"no model '{pattern}' in the index: {hint}")
+            hint = nearest(pattern, known, otherwise=f"they have {', '.join(known[:8])}{' ...' if known[8:] else ''}")
+            raise UsageError(f"no model '{pattern}' in the runs: {hint}")
         found += names
     return tuple(dict.fromkeys(found))
 

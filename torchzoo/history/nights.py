@@ -7,7 +7,6 @@
     nights/STAMP/issue-1.md     the body of an issue; its first line is the title
     nights/STAMP/issue-1.url    where the issue was posted
     nights/STAMP/night.json     the result of the night, written last. A night without it is continued.
-    history.sqlite              the index over the runs of the nights
     .lock                       locked by the process that works here
 
 A stamp is the UTC time at which the night began, such as 20261122T020000Z.

@@ -1,4 +1,4 @@
-"""Compare two versions, dates or runs in each case and metric that both have, from the index alone."""
+"""Compare two versions, dates or runs in each case and metric that both have."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.cases import Status
 from torchzoo.analysis.compare import StatusChange, is_regression, status_changes, still_failing
 from torchzoo.analysis.judge import FigurePair, Finding, judge
 from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.analysis.series import IndexedRun, SoftwareChange, software_changes
+from torchzoo.case import Case
 from torchzoo.errors import nearest, written
-from torchzoo.history import queries
-from torchzoo.history.index import Index
-from torchzoo.history.queries import MachineCase
-from torchzoo.history.schema import HistoryError
+from torchzoo.history.summaries import CaseSummary, History, HistoryError
 
 #: The most runs of each side and kind of machine that are compared, those nearest to the other side in time.
 MOST_RUNS = 10
@@ -57,7 +54,7 @@ def side(runs: Sequence[IndexedRun], word: str) -> Selection:
     """Return the runs that a word stands for.
 
     Args:
-        runs: those of the index, in the order of time.
+        runs: all, in the order of time.
         word: a run's folder or its name, a night's stamp, a date (2026-11-22, UTC), a version of torch (2.15.0, with or
             without its local part), or of any package (timm==1.0.20).
 
@@ -65,7 +62,7 @@ def side(runs: Sequence[IndexedRun], word: str) -> Selection:
         HistoryError: the word stands for none; the message names what there is.
     """
     if not runs:
-        raise HistoryError("the index holds no runs: keep some with `torchzoo run ... -o DIR/NAME`")
+        raise HistoryError("there are no runs: keep some with `torchzoo run ... -o DIR/NAME`")
     found = _named(runs, word)
     if not found:
         raise HistoryError(_unknown(runs, word))
@@ -116,50 +113,75 @@ def _unknown(runs: Sequence[IndexedRun], word: str) -> str:
         return f"no run has a version of '{package}': {hint}"
     shown = ", ".join(versions[-12:])
     return (
-        f"no run with {package} {word.partition('==')[2] or word}: versions of {package} in the index: {shown}; a date "
+        f"no run with {package} {word.partition('==')[2] or word}: versions of {package} in the runs: {shown}; a date "
         f"({dates[0]} to {dates[-1]}) or the folder of a run will do, too"
     )
 
 
+_MachineCase = tuple[Case, str]  # a case on a kind of machine
+
+
 def compare_versions(
-    index: Index, base: Selection, candidate: Selection, *, metrics: Sequence[Metric], threshold: float | None = None
+    history: History,
+    base: Selection,
+    candidate: Selection,
+    *,
+    metrics: Sequence[Metric],
+    threshold: float | None = None,
 ) -> VersionComparison:
     """Compare two sides, each case on its own kind of machine.
 
     Raises:
         HistoryError: the sides share a run, or have no case on the same kind of machine in common.
     """
-    shared = {run.run_id for run in base.runs} & {run.run_id for run in candidate.runs}
-    if shared:
+    if {run.path for run in base.runs} & {run.path for run in candidate.runs}:
         raise HistoryError(f"'{base.name}' and '{candidate.name}' stand for the same runs: name two different sides")
     base_is_first = base.runs[0].created_at <= candidate.runs[0].created_at
     base = msgspec.structs.replace(base, runs=_nearest(base.runs, last=base_is_first))
     candidate = msgspec.structs.replace(candidate, runs=_nearest(candidate.runs, last=not base_is_first))
-    known = queries.cases(index)
-    old, new = (queries.figures_of(index, one.runs) for one in (base, candidate))
-    statuses = [_latest_results(index, one.runs) for one in (base, candidate)]
-    if not any(case_id in statuses[1] for case_id in statuses[0]):
+    old, new = (_of_cases(history, one) for one in (base, candidate))
+    if old.keys().isdisjoint(new):
         raise HistoryError(
             f"'{base.name}' and '{candidate.name}' have no case on the same kind of machine in common: "
             "name runs of the same cases"
         )
-    keys = [key for key in old if key in new and key[1] in metrics]
-    pairs = [
-        FigurePair(known[key[0]].case, key[1], _in_order(base, old[key]), _in_order(candidate, new[key]))
-        for key in keys
-    ]
+    pairs: list[FigurePair] = []
+    machines: list[str] = []
+    for key in sorted(old.keys() & new.keys(), key=str):
+        was, now = _figures_of(old[key]), _figures_of(new[key])
+        for kind in was:
+            if kind in now and kind[0] in metrics:
+                pairs.append(FigurePair(key[0], kind[0], was[kind], now[kind]))
+                machines.append(key[1])
     by_machine: dict[str, list[Finding]] = {}
-    for key, finding in zip(keys, judge(pairs, threshold), strict=True):
-        by_machine.setdefault(known[key[0]].machine, []).append(finding)
-    machines = sorted({known[case_id].machine for case_id in (*statuses[0], *statuses[1])})
+    for machine, finding in zip(machines, judge(pairs, threshold), strict=True):
+        by_machine.setdefault(machine, []).append(finding)
     return VersionComparison(
         base=base,
         candidate=candidate,
         software=software_changes(base.runs[-1].software, candidate.runs[-1].software),
         machines=tuple(
-            _of_machine(machine, by_machine.get(machine, []), known, statuses[0], statuses[1]) for machine in machines
+            _of_machine(machine, by_machine.get(machine, []), old, new)
+            for machine in sorted({machine for _, machine in (*old, *new)})
         ),
     )
+
+
+def _of_cases(history: History, of: Selection) -> dict[_MachineCase, list[CaseSummary]]:
+    """Return the summaries of each case, in the order of time."""
+    found: dict[_MachineCase, list[CaseSummary]] = {}
+    for run in of.runs:
+        for one in history.cases_of(run):
+            found.setdefault((one.case, one.machine), []).append(one)
+    return found
+
+
+def _figures_of(summaries: Sequence[CaseSummary]) -> dict[tuple[Metric, str], list[RunFigure]]:
+    found: dict[tuple[Metric, str], list[RunFigure]] = {}
+    for one in summaries:
+        for figure in one.figures:
+            found.setdefault((figure.metric, figure.basis), []).append(figure)
+    return found
 
 
 def _nearest(runs: Sequence[IndexedRun], *, last: bool) -> tuple[IndexedRun, ...]:
@@ -167,32 +189,21 @@ def _nearest(runs: Sequence[IndexedRun], *, last: bool) -> tuple[IndexedRun, ...
     by_hardware: dict[str, list[IndexedRun]] = {}
     for run in runs:
         by_hardware.setdefault(run.hardware, []).append(run)
-    kept = {run.run_id for some in by_hardware.values() for run in (some[-MOST_RUNS:] if last else some[:MOST_RUNS])}
-    return tuple(run for run in runs if run.run_id in kept)
-
-
-def _in_order(of: Selection, figures: dict[int, RunFigure]) -> list[RunFigure]:
-    return [figures[run.run_id] for run in of.runs if run.run_id in figures]
-
-
-_Results = dict[int, tuple[Status, str]]
-
-
-def _latest_results(index: Index, runs: Sequence[IndexedRun]) -> _Results:
-    found: _Results = {}
-    for run in runs:
-        found |= queries.results_of(index, run)
-    return found
+    kept = {run.path for some in by_hardware.values() for run in (some[-MOST_RUNS:] if last else some[:MOST_RUNS])}
+    return tuple(run for run in runs if run.path in kept)
 
 
 def _of_machine(
-    machine: str, findings: Sequence[Finding], known: dict[int, MachineCase], old: _Results, new: _Results
+    machine: str,
+    findings: Sequence[Finding],
+    old: dict[_MachineCase, list[CaseSummary]],
+    new: dict[_MachineCase, list[CaseSummary]],
 ) -> MachineChanges:
     statuses = [
         {
-            known[case_id].case: (status, ": ".join(filter(None, (status, reason))))
-            for case_id, (status, reason) in side.items()
-            if known[case_id].machine == machine
+            case: (latest.status, ": ".join(filter(None, (latest.status, latest.reason))))
+            for (case, where), (*_, latest) in side.items()
+            if where == machine
         }
         for side in (old, new)
     ]

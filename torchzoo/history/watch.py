@@ -1,4 +1,4 @@
-"""Run one night of a watch: run the suite, index it, propose, confirm, bisect, write the issues.
+"""Run one night of a watch: run the suite, propose, confirm, bisect, write the issues.
 
 Each step reads what is on disk, and measures only what is missing. So the same steps continue a night that was killed
 at any moment.
@@ -19,10 +19,9 @@ from torchzoo.analysis.judge import RECENT_NIGHTS
 from torchzoo.environments.make import prepare
 from torchzoo.environments.parsing import canonical, parse
 from torchzoo.errors import TorchzooError, attempt, one_line
-from torchzoo.history import queries, turns
+from torchzoo.history import turns
 from torchzoo.history.blame import Found, OnStep, blame
 from torchzoo.history.confirm import REPEATS, Decided, Group, MeasuredGroup, decide, groups_of, measure_pair
-from torchzoo.history.index import INDEX_NAME, check_index, open_index
 from torchzoo.history.issues import address_of, post, write_issues
 from torchzoo.history.nights import (
     NIGHTS,
@@ -41,8 +40,8 @@ from torchzoo.history.nights import (
     unfinished,
 )
 from torchzoo.history.proposals import Known, Proposal, counts_of, propose
-from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
+from torchzoo.history.summaries import read_history
 from torchzoo.history.turns import OnRecord, Place
 from torchzoo.machine.differences import machine_differences
 from torchzoo.record import Manifest
@@ -80,7 +79,6 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
     Raises:
         TorchzooError: the suite can't be run; the message is one line.
     """
-    _mend_index(options.root / INDEX_NAME, shown)
     folder = unfinished(options.root)
     if folder is not None and _goes_on(folder, options, shown):
         return _night(folder, options, shown)
@@ -93,15 +91,6 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
             shutil.rmtree(folder)
         raise
     return _night(folder, options, shown)
-
-
-def _mend_index(path: Path, shown: Shown) -> None:
-    """Check, before anything is measured, that the index can be used. A damaged index is deleted and made again."""
-    try:
-        check_index(path)
-    except DamagedIndex:
-        with open_index(path, rebuild=True):
-            shown.line(f"the index {path} was damaged, and is made again from the runs of all nights")
 
 
 def _goes_on(folder: Path, options: Options, shown: Shown) -> bool:
@@ -187,10 +176,10 @@ def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:
 
 def _proposals(root: Path, stamp: str, before: Sequence[Night], shown: Shown) -> tuple[Proposal, ...]:
     folders = [folder / RUN for folder in night_folders(root) if (folder / RUN / "run.json").is_file()]
-    with open_index(root / INDEX_NAME) as index:
-        for problem in index.update(folders).problems.values():
-            shown.line(f"not all of the history can be read: {problem}")
-        series = queries.series(index, below=folders)  # the index may still know nights that were removed
+    history = read_history([root / NIGHTS])
+    for problem in history.problems.values():
+        shown.line(f"not all of the history can be read: {problem}")
+    series = history.series()
     known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
     names = [folder.parent.name for folder in folders if folder.parent.name <= stamp][-RECENT_NIGHTS - 1 :]
     recent = {name: attempt(partial(run_of, root, name)) for name in names}  # unreadable runs were reported above

@@ -40,7 +40,7 @@ def page(found: Sequence[Found]) -> str:
 
 def _runs(found: Sequence[Found]) -> list[IndexedRun]:
     """All runs of these series, in the order of time."""
-    runs = {point.run.run_id: point.run for series, _ in found for point in series.points}
+    runs = {point.run.path: point.run for series, _ in found for point in series.points}
     return sorted(runs.values(), key=lambda run: (run.created_at, run.path))
 
 
@@ -113,7 +113,7 @@ def _line(values: Sequence[float]) -> str:
 
 def _data(found: Sequence[Found], runs: Sequence[IndexedRun]) -> dict[str, Any]:
     """The data of `history.js`. Nights with the same software share its list."""
-    place = {run.run_id: number for number, run in enumerate(runs)}
+    place = {run.path: number for number, run in enumerate(runs)}
     software = {id(run.software): run.software for run in runs}
     number_of = {key: number for number, key in enumerate(software)}
     return {
@@ -123,7 +123,7 @@ def _data(found: Sequence[Found], runs: Sequence[IndexedRun]) -> dict[str, Any]:
     }
 
 
-def _series(series: Series, points: Sequence[ChangePoint], place: dict[int, int]) -> dict[str, Any]:
+def _series(series: Series, points: Sequence[ChangePoint], place: dict[str, int]) -> dict[str, Any]:
     figures = [point.figure for point in series.points]
     return {
         "title": series_title(series),
@@ -134,7 +134,7 @@ def _series(series: Series, points: Sequence[ChangePoint], place: dict[int, int]
         "device": series.case.device,
         "backend": str(series.case.backend),
         "search": f"{series_title(series)} {series.machine}".lower(),
-        "x": [place[point.run.run_id] for point in series.points],
+        "x": [place[point.run.path] for point in series.points],
         "v": [None if one is None else _digits(one.value) for one in figures],
         "lo": [None if one is None else _digits(one.low) for one in figures],
         "hi": [None if one is None else _digits(one.high) for one in figures],
