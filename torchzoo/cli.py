@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError(f"there is no command {arguments[0]}: use `torchzoo {ELSEWHERE[arguments[0]]}`")
         named = [name for name in arguments[:1] if name in COMMANDS]
         _check_system(named)
-        parsed = build_parser(named or COMMANDS).parse_args(arguments)
+        parsed = build_parser(named or COMMANDS).parse_args(arguments, argparse.Namespace(words=arguments))
         _check_current_folder()
         status: int = parsed.command(parsed)
         sys.stdout.flush()

@@ -142,12 +142,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of a run that was spread over several hosts."""
+    """A host of a run over several hosts."""
 
     name: str
     environment: Environment
     lanes: tuple[str, ...]
-    undisturbed_loop_s: PositiveSeconds | None = None  # `facts.host_loop_s` before the node's first case
+    undisturbed_loop_s: PositiveSeconds | None = None  # `facts.host_loop_s` before the host's first case
 
 
 class StopReason(enum.StrEnum):

@@ -295,7 +295,7 @@ def check_given(
     given = [
         names.get(name, f"--{name.replace('_', '-')}")
         for name, value in vars(arguments).items()
-        if name not in obeyed and value != getattr(defaults, name, None)
+        if name not in obeyed and value != getattr(defaults, name, value)
     ]
     if given:
         raise UsageError(f"{why}: leave out {', '.join(given)}")

@@ -8,6 +8,7 @@ import importlib.util
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,25 +27,23 @@ from torchzoo.commands.arguments import (
     usable_path,
 )
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
-from torchzoo.commands.executor_options import add_executor, executor_of
+from torchzoo.commands.executor_options import Engine, Executor, add_executor, executor_of
 from torchzoo.errors import UsageError
-from torchzoo.machine.differences import MachineKind, differences_of_kinds
+from torchzoo.machine.differences import MachineKind, differences_of_kinds, machine_kind
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import MeasuredPeaks
 from torchzoo.report import terminal
 from torchzoo.report.document import Column, table
 from torchzoo.run.batches import TIME_LIMIT_S, default_file
+from torchzoo.run.cluster import Cluster
 from torchzoo.run.fork_server import ForkServer
+from torchzoo.run.host_process import HostStart, Ready
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.ray_hosts import ClusterError, RayHosts
 from torchzoo.run.request import RunRequest
-from torchzoo.run.spread import protocol
-from torchzoo.run.spread.crew import Crew, Member
-from torchzoo.run.spread.executor import Engine, Executor, open_nodes
-from torchzoo.run.spread.nodes import EngineError
 from torchzoo.run.tuning import tune_batches
 from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import find_models
-from torchzoo.zoo.folders import bundled
 from torchzoo.zoo.programs import install_words
 from torchzoo.zoo.requirements import is_installed
 
@@ -89,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _tune_batches(arguments)
     check_given(arguments, ("peaks", *EXECUTOR_OPTIONS), "without --batches no model is measured")
     executor = executor_of(arguments)
-    if not executor.is_local:
+    if executor.engine is not Engine.LOCAL:
         if arguments.peaks:
             raise UsageError("--peaks measures this machine: run it on a host of the kind that you use")
         return _show_cluster(executor)
@@ -264,30 +263,28 @@ def _cells(path: str, measured: float | None, stated: float | None, unit: str) -
 
 
 def _show_cluster(executor: Executor) -> int:
-    """Show the hosts, devices and kinds of machines of the engine.
+    """Show the hosts, devices and kinds of machines of the cluster.
 
     Raises:
-        EngineError: the engine can't be used; the message says why.
+        ClusterError: the cluster can't be used; the message says why.
     """
     if executor.engine is Engine.SLURM:
         return _show_slurm()
-    with tempfile.TemporaryDirectory() as folder, open_nodes(executor, (), Path(folder)) as nodes:
-        prepare = protocol.Prepare(models=(), backends=(), import_limit_s=600.0, models_root=str(bundled("models")))
-        crew = Crew(nodes, prepare, terminal.say)
-        crew.gather(lambda member: member.prepared is not None)
-        _show_hosts([member for member in crew.members.values() if member.prepared is not None])
+    with RayHosts(executor.address, (), executor.nodes) as hosts:
+        cluster = Cluster(hosts, terminal.say)
+        cluster.gather(HostStart(settings=Settings()))
+        _show_hosts(cluster.ready)
     return 0
 
 
-def _show_hosts(members: list[Member]) -> None:
+def _show_hosts(ready: Mapping[str, Ready]) -> None:
     kinds: dict[MachineKind, int] = {}
     rows = []
-    for member in members:
-        assert member.prepared is not None
-        machine = member.prepared.machine
+    for name, one in ready.items():
+        machine = one.machine
         devices = ", ".join(f"{kind} x {count}" for kind, count in machine.devices.items())
-        number = kinds.setdefault(member.facts, len(kinds) + 1)
-        rows.append((member.host, devices, machine.device_class(machine.default_device), f"kind {number}"))
+        number = kinds.setdefault(machine_kind(machine.environment), len(kinds) + 1)
+        rows.append((name, devices, machine.device_class(machine.default_device), f"kind {number}"))
     print("hosts that --executor ray would use")
     terminal.show(terminal.indented(terminal.table(("", "", "", ""), rows, has_headings=False)))
     if len(kinds) == 1:
@@ -299,13 +296,9 @@ def _show_hosts(members: list[Member]) -> None:
 
 
 def _show_slurm() -> int:
-    """Show Slurm's list of nodes. Their software is inspected when a run has them."""
-    try:
-        import submitit  # noqa: F401
-    except ImportError as error:
-        raise EngineError("--executor slurm needs submitit: pip install submitit") from error
+    """Show Slurm's list of hosts. Their software is inspected when a run has them."""
     if shutil.which("sinfo") is None:
-        raise EngineError("--executor slurm: there is no sinfo here; run torchzoo on a login node of the cluster")
+        raise ClusterError("--executor slurm: there is no sinfo here; run torchzoo on a login node of the cluster")
     asked = subprocess.run(
         ["sinfo", "--noheader", "--format=%P|%D|%t|%c|%G|%l"],  # noqa: S607  the user's own sinfo
         check=False,
@@ -313,9 +306,9 @@ def _show_slurm() -> int:
         text=True,
     )
     if asked.returncode != 0:
-        raise EngineError(f"Slurm does not answer: {' '.join(asked.stderr.split())[:200]}")
+        raise ClusterError(f"Slurm does not answer: {' '.join(asked.stderr.split())[:200]}")
     rows = [tuple(line.split("|")) for line in asked.stdout.splitlines()]
-    print("what --executor slurm can use: --nodes N tasks, each with a host of its own, chosen by --sbatch KEY=VALUE")
+    print("what --executor slurm can use: a job of --nodes N whole hosts, chosen by --sbatch KEY=VALUE")
     headings = ("partition", "hosts", "state", "CPUs", "GPUs (gres)", "time limit")
     terminal.show(terminal.indented(terminal.table(headings, rows)))
     return 0

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.frame import to_frame
 from torchzoo.commands import run as command
+from torchzoo.commands.executor_options import Engine, executor_of
 from torchzoo.errors import UsageError, unknown
 from torchzoo.report import terminal
 from torchzoo.report.summary import next_steps
 from torchzoo.run.fork_server import server_ended
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
+from torchzoo.store import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +41,9 @@ def measured(models: str | Iterable[str], options: Mapping[str, Any]) -> pd.Data
     line = words_of(models, options)
     arguments = parsed(line)
     with terminated_as_interrupted(), server_ended():
+        if executor_of(arguments).engine is Engine.SLURM:
+            command.run_in_slurm(arguments)
+            return to_frame(case_results(read_run(arguments.resume or arguments.output)))
         with command.started(arguments, ("torchzoo", "run", *line)) as (session, run_store, is_kept):
             finished = command.finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
         results = case_results(finished)
@@ -56,7 +61,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     """
     parser = _RaisingParser(prog="torchzoo")
     command.add_parser(parser.add_subparsers())
-    return parser.parse_args(["run", *words])
+    return parser.parse_args(["run", *words], argparse.Namespace(words=["run", *words]))
 
 
 def words_of(models: str | Iterable[str], options: Mapping[str, Any]) -> list[str]:

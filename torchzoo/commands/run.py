@@ -19,7 +19,7 @@ from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
-from torchzoo.commands.executor_options import add_executor, executor_of
+from torchzoo.commands.executor_options import Engine, Executor, add_executor, executor_of, without_executor
 from torchzoo.commands.options import add_options, run_request, without_effect
 from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
@@ -30,13 +30,13 @@ from torchzoo.report.remarks import not_measured_line
 from torchzoo.report.summary import before_the_summary, next_steps, summary
 from torchzoo.report.terminal_report import terminal_table
 from torchzoo.report.text import json_text
+from torchzoo.run.cluster import ClusterSession, new_cluster_run, resumed_cluster_run
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.ray_hosts import ClusterError, RayHosts
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import part_of
+from torchzoo.run.resources import models_of, part_of
 from torchzoo.run.session import Session, new_run, planned_here, resumed_run
-from torchzoo.run.spread.executor import Engine, Executor, open_nodes
-from torchzoo.run.spread.mailbox import recovered
-from torchzoo.run.spread.session import SpreadSession, new_spread_run, resumed_spread_run
+from torchzoo.run.slurm import SlurmJob
 from torchzoo.run.tuning import ignore_tried
 from torchzoo.store import Run, RunStore, read_run
 
@@ -88,12 +88,15 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             raise UsageError("--dry-run shows the plan as text: leave out --json")
         request = _request(arguments)
-        here = planned_here(request) if executor_of(arguments).is_local else None
+        here = planned_here(request) if executor_of(arguments).engine is Engine.LOCAL else None
         _say_what_has_no_effect(arguments, () if here is None else [one.case for one in here])
         show_plan(request, here=here)
         return 0
+    if executor_of(arguments).engine is Engine.SLURM:
+        return run_in_slurm(arguments)
     with started(arguments) as (session, run_store, is_kept):
-        finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
+        command = ("run",) if isinstance(session, Session) else ("run", "--executor", arguments.executor)
+        finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet, command=command)
         _show(finished, as_json=arguments.json, quiet=arguments.quiet)
         if arguments.compile_stats:
             stats = terminal.render(compile_stats.document(finished.records))
@@ -105,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def started(
     arguments: argparse.Namespace, command: tuple[str, ...] = ()
-) -> Iterator[tuple[Session | SpreadSession, RunStore, bool]]:
+) -> Iterator[tuple[Session | ClusterSession, RunStore, bool]]:
     """The session that the arguments request, ready to run; its store; and whether the run is kept.
 
     Args:
@@ -117,19 +120,56 @@ def started(
     """
     executor = executor_of(arguments)
     if arguments.resume is not None:
-        obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats", *EXECUTOR_OPTIONS)
-        check_given(arguments, obeyed, "--resume keeps the settings that the run began with")
-        with RunStore(arguments.resume, resume=True) as run_store, contextlib.ExitStack() as nodes:
-            yield _resumed(executor, run_store, nodes, retry_failed=arguments.retry_failed), run_store, True
+        _check_resume(arguments)
+        with RunStore(arguments.resume, resume=True) as run_store, contextlib.ExitStack() as stack:
+            yield _resumed(executor, run_store, stack, retry_failed=arguments.retry_failed), run_store, True
         return
     check_retries(arguments)
-    if executor.engine is Engine.SLURM and arguments.output is None:
-        raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
     request = msgspec.structs.replace(_request(arguments), command=command)
-    with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as nodes:
-        session = _new(executor, request, run_store, nodes, quiet=arguments.quiet)
+    with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as stack:
+        session = _new(executor, request, run_store, stack, quiet=arguments.quiet)
         _say_what_has_no_effect(arguments, session.manifest.cases)
         yield session, run_store, is_kept
+
+
+def run_in_slurm(arguments: argparse.Namespace) -> int:
+    """Run the command in a Slurm job, and follow that to its end. Return the exit status of the command there.
+
+    Raises:
+        TorchzooError: the request can't be carried out.
+        KeyboardInterrupt: the job was cancelled by Ctrl-C or SIGTERM.
+    """
+    executor = executor_of(arguments)
+    path = arguments.resume or arguments.output
+    if path is None:
+        raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
+    if arguments.resume is None:
+        check_retries(arguments)
+        models_of(_request(arguments))
+    else:
+        _check_resume(arguments)
+    with RunStore(path, resume=arguments.resume is not None):
+        pass  # the job writes it, and finds what is found here
+    nodes = executor.nodes or 1
+    hosts = ["--nodes", str(nodes), *(["--host-kind", executor.host_kind] if executor.host_kind else [])]
+    resume = [*hosts, "--resume", str(path)]
+    words = [*hosts, *without_executor(arguments.words)[1:]]
+    job = SlurmJob(path, words, resume, nodes, executor.sbatch, terminal.say)
+    try:
+        with job:
+            return job.follow()
+    except (KeyboardInterrupt, ClusterError):
+        if not (path / "run.json").exists():
+            raise
+        sbatch = [f"--sbatch={name}={value}" for name, value in executor.sbatch]
+        again = shell_line(["torchzoo", "run", "--executor", "slurm", *sbatch, *resume])
+        terminal.say(f"what was measured is kept; measure the rest with: {again}")
+        raise
+
+
+def _check_resume(arguments: argparse.Namespace) -> None:
+    obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats", *EXECUTOR_OPTIONS)
+    check_given(arguments, obeyed, "--resume keeps the settings that the run began with")
 
 
 def _say_what_has_no_effect(arguments: argparse.Namespace, cases: Collection[Case]) -> None:
@@ -143,25 +183,23 @@ def _request(arguments: argparse.Namespace) -> RunRequest:
 
 
 def _new(
-    executor: Executor, request: RunRequest, run_store: RunStore, nodes: contextlib.ExitStack, *, quiet: bool
-) -> Session | SpreadSession:
-    if executor.is_local:
+    executor: Executor, request: RunRequest, run_store: RunStore, stack: contextlib.ExitStack, *, quiet: bool
+) -> Session | ClusterSession:
+    if executor.engine is Engine.LOCAL:
         return new_run(request, run_store, ignore_tried if quiet else say_tried)
-    opened = nodes.enter_context(open_nodes(executor, request.axes.devices, run_store.path))
-    return new_spread_run(request, run_store, opened, host_kind=executor.host_kind, say=terminal.say)
+    hosts = stack.enter_context(RayHosts(executor.address, request.axes.devices, executor.nodes))
+    return new_cluster_run(request, run_store, hosts, host_kind=executor.host_kind, say=terminal.say)
 
 
 def _resumed(
-    executor: Executor, run_store: RunStore, nodes: contextlib.ExitStack, *, retry_failed: bool
-) -> Session | SpreadSession:
-    for record in recovered(run_store.path):  # records that Slurm's nodes wrote after this program's end
-        run_store.append(record)
+    executor: Executor, run_store: RunStore, stack: contextlib.ExitStack, *, retry_failed: bool
+) -> Session | ClusterSession:
     run = read_run(run_store.path)
-    if executor.is_local:
+    if executor.engine is Engine.LOCAL:
         return resumed_run(run, retry_failed=retry_failed)
     devices = tuple(dict.fromkeys(case.device for case in run.manifest.cases))
-    opened = nodes.enter_context(open_nodes(executor, devices, run_store.path))
-    return resumed_spread_run(run, opened, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say)
+    hosts = stack.enter_context(RayHosts(executor.address, devices, executor.nodes))
+    return resumed_cluster_run(run, hosts, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say)
 
 
 def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:
@@ -173,7 +211,7 @@ def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None
         terminal.say(f"tuning {case.label()}: {not_measured_line(outcome)}")
 
 
-def follow(session: Session | SpreadSession, run_store: RunStore, *, quiet: bool) -> Run:
+def follow(session: Session | ClusterSession, run_store: RunStore, *, quiet: bool) -> Run:
     """Run the remaining cases, with progress unless `quiet`. Return the whole run with its earlier records."""
     total, records = len(session.manifest.cases), list(session.done)
     progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
@@ -185,7 +223,7 @@ def follow(session: Session | SpreadSession, run_store: RunStore, *, quiet: bool
 
 
 def finish(
-    session: Session | SpreadSession,
+    session: Session | ClusterSession,
     run_store: RunStore,
     *,
     is_kept: bool,

@@ -1,6 +1,6 @@
 """A Slurm cluster of its own on this machine: munged, slurmctld and two slurmd, for tests and to try things out.
 
-    python tests/run/spread/slurm_cluster.py FOLDER COMMAND ...
+    python tests/run/slurm_cluster.py FOLDER COMMAND ...
 
 runs a command with the cluster, whose nodes are n1 and n2. It needs root, and Debian's slurm-wlm and munge.
 """
@@ -44,8 +44,8 @@ JobRequeue=1
 SlurmdTimeout=60
 MpiDefault=none
 SwitchType=switch/none
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port1} CPUs={cpus}
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port2} CPUs={cpus}
+NodeName=n1 NodeHostname={host} NodeAddr={address} Port={port1} CPUs={cpus}
+NodeName=n2 NodeHostname={host} NodeAddr={address} Port={port2} CPUs={cpus}
 PartitionName=test Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -76,6 +76,7 @@ class SlurmCluster:
         ports = [_free_port() for _ in range(3)]
         config = CONFIG.format(
             host=socket.gethostname().partition(".")[0],
+            address=_address(),
             folder=self.folder,
             port=ports[0],
             port1=ports[1],
@@ -138,6 +139,13 @@ class SlurmCluster:
             start_new_session=True,
         )
         self._daemons.append(daemon)
+
+
+def _address() -> str:
+    """The address of this machine by which Ray names it. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.connect(("192.0.2.1", 1))
+        return str(one.getsockname()[0])
 
 
 def _free_port() -> int:
