@@ -242,6 +242,6 @@ def test_an_environment_that_cannot_be_made_leaves_the_night_undecided(
     assert "undecided: nothing was confirmed, and not all could be decided" in suite.shown
     suite.lab.cannot_make = {repository.spec(14)}
     assert suite.night(14) == 2
-    assert len(finished_nights(suite.root)) == len(list((suite.root / "nights").iterdir())) == 5
+    assert len(finished_nights(suite.root)) == len(list((suite.root / "nights").glob("2*"))) == 5
     suite.lab.cannot_make = set()
     assert suite.night(15) == 1  # what could not be decided is proposed again
