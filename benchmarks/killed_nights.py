@@ -5,7 +5,7 @@
 
 The library and the planted regression are those of `benchmarks/table4.py`. The first night is quiet. Then come 71
 commits, one of which makes something slower. The watch of the next night is killed after every few lines that it wrote
-(records, and verdicts of the bisection). Only the watch itself is killed: its agents and workers must end without it.
+(records, and verdicts of the bisection). Only the watch itself is killed: its servers and workers must end without it.
 Then the same command is called again, until a call ends by itself.
 
 Printed is what each call did. The night is right if nothing that was written before a kill is lost or changed, no

@@ -12,7 +12,7 @@ end these promises of the README are checked:
 - it ended as it was told to, or with a status of its own (`strange`). Status 2 is right where the processes that it
   starts with were killed: it says so in one line.
 
-Temporary files that are left are counted. Where the runner and the reaper were both killed, nobody removes them.
+Temporary files that are left are counted. Where the runner and the server were both killed, nobody removes them.
 
 Exit status: 0 if nothing was broken, otherwise 1.
 """
@@ -53,7 +53,7 @@ CASES = 12
 LEFT_AFTER_S = 20.0
 PYTHON_STARTS_S = 0.3  # Ctrl-C before torchzoo's first line can end with Python's own traceback, as the README says
 #: What the runner says where the faults hit those processes again and again.
-KILLED_AT_START = ("the process that imports torch died", "died 3 times", "was killed 3 times in a row")
+KILLED_AT_START = ("importing torch ends the process", "died 3 times", "was killed 3 times in a row")
 ENDED_BY = {
     signal.SIGINT: (130, -signal.SIGINT),
     signal.SIGTERM: (130, -signal.SIGTERM),
@@ -273,15 +273,15 @@ def _role(process: psutil.Process) -> str:
 
 
 def _role_of(process: psutil.Process) -> str:
-    words = " ".join(process.cmdline())
-    if "reaper.py" in words:
-        return "reaper"
-    if "resource_tracker" in words:
-        return "resource tracker"
-    if "forkserver" not in words:
+    if not _is_server(process):
         return "other"
     parent = process.parent()
-    return "worker" if parent is not None and "forkserver" in " ".join(parent.cmdline()) else "fork server"
+    return "worker" if parent is not None and _is_server(parent) else "server"
+
+
+def _is_server(process: psutil.Process) -> bool:
+    """Whether the process is a server, or a fork of one: a worker has its command line."""
+    return "torchzoo.run.server" in " ".join(process.cmdline())
 
 
 def main() -> int:

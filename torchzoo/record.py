@@ -196,7 +196,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     device_process_bytes: Count | None = None  # by NVML: CUDA context and libraries included
     host_peak_rss_bytes: Count | None = None
     host_peak_is_of_pass: bool = False  # False: of the process so far; the kernel's counter could not be reset
-    host_uss_bytes: Count | None = None  # unique to the process: without memory shared with the fork server
+    host_uss_bytes: Count | None = None  # unique to the process: without memory shared with the server
 
 
 class Alone(msgspec.Struct, frozen=True, kw_only=True):

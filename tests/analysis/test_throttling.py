@@ -99,7 +99,7 @@ def test_siblings_and_their_children_are_of_the_run_and_others_are_not() -> None
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         own, stranger = os.getpid(), os.getppid()
-        # this process stands for the fork server, and the child for another worker; the parent is a stranger
+        # this process stands for the server, and the child for another worker; the parent is a stranger
         assert foreign_processes([own, child.pid], own=own, ancestor=own) == 0
         assert foreign_processes([own, child.pid, stranger], own=own, ancestor=own) == 1
         assert foreign_processes([child.pid, stranger], own=own, ancestor=own) is None

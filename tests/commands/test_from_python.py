@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing.spawn
 import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.record import Failed, FailureKind
 from torchzoo.report import progress
 from torchzoo.report.progress import NotebookDisplay, Progress
-from torchzoo.run.fork_server import without_main
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
 
@@ -108,40 +105,6 @@ assert run is call is torchzoo.run and callable(run) and run.plan.Axes
 assert not {"torch", "pandas"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_workers_do_not_run_the_callers_script_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__spec__", None)
-    monkeypatch.setattr(main, "__file__", "/somewhere/script.py", raising=False)
-    assert "init_main_from_path" in multiprocessing.spawn.get_preparation_data("a worker")
-    with without_main():
-        assert not {"init_main_from_path", "init_main_from_name"} & set(
-            multiprocessing.spawn.get_preparation_data("a worker")
-        )
-    assert main.__file__ == "/somewhere/script.py"
-
-
-def test_the_fork_server_ends_with_the_run_unless_it_was_there_before() -> None:
-    """In a process of its own, since this one may have a server."""
-    code = """
-        from multiprocessing import forkserver
-        from torchzoo.run.fork_server import NO_SERVER, REAPER, server_ended
-
-        pids = []
-        for _ in range(2):
-            with server_ended():
-                forkserver.ensure_running()
-                pids.append(forkserver._forkserver._forkserver_pid)
-                with server_ended():
-                    pass
-                pids.append(forkserver._forkserver._forkserver_pid)
-            pids.append(forkserver._forkserver._forkserver_pid)
-            assert REAPER.server == NO_SERVER
-        first, again, after, second, *_ = pids
-        assert first is not None and again == first and after is None and second not in (None, first), pids
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=ROOT)
 
 
 # --- notebooks ---

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -23,11 +24,11 @@ from torchzoo.history import ab, turns
 from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import Side
 from torchzoo.history.turns import in_turns
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Measured
-from torchzoo.run.agent import Prepared
-from torchzoo.run.agents import AgentError
 from torchzoo.run.batches import TunedBatch
 from torchzoo.run.plan import PlannedCase
+from torchzoo.run.pool import ServerError
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import RunStore, StoreError, read_run
@@ -40,7 +41,7 @@ def planned(model: str, repeat: int) -> PlannedCase:
 
 def order(some: tuple[PlannedCase, ...]) -> list[str]:
     by_repeat = sorted(some, key=lambda one: one.case.repeat)  # as the scheduler does
-    return [f"{one.case.model}{one.case.repeat} {one.agent}" for one in by_repeat]
+    return [f"{one.case.model}{one.case.repeat} {one.environment}" for one in by_repeat]
 
 
 def test_the_sides_take_turns_and_who_begins_changes_with_each_repeat() -> None:
@@ -161,22 +162,22 @@ def test_cases_with_several_ranks_are_measured_in_turns_too(tmp_path: Path) -> N
         assert one.case.world == 2
 
 
-class Agent:
+class FakePool:
     name = "torch==2.14.1"
 
-    @staticmethod
-    def ask(*_: object) -> Prepared:
-        return Prepared(machine=FACTS, missing={})
+    def __init__(self, machine: MachineInfo = FACTS) -> None:
+        self.machine_info = lambda: machine
+        self.missing: Any = lambda *_: {}
 
 
 def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
     axes = Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=("cpu",), backends=(EAGER,), repeats=2)
     request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
     with RunStore(tmp_path / "all") as store:
-        whole = turns._ready(Agent(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+        whole = turns._ready(FakePool(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
     assert len(whole.left) == len(whole.manifest.cases) == 4
     with RunStore(tmp_path / "some") as store:
-        some = turns._ready(Agent(), store, request, [SPEC], {}, only={CASE}, grows=False, cases_in=2)  # type: ignore[arg-type]
+        some = turns._ready(FakePool(), store, request, [SPEC], {}, only={CASE}, grows=False, cases_in=2)  # type: ignore[arg-type]
     assert [one.case for one in some.left] == [msgspec.structs.replace(CASE, repeat=n) for n in range(2)]
     assert some.manifest.cases == tuple(one.case for one in some.left)
 
@@ -188,32 +189,25 @@ def test_batches_are_the_tuned_ones_as_in_a_run(tmp_path: Path) -> None:
     machine = msgspec.structs.replace(FACTS, environment=ENVIRONMENT)
     batch = TunedBatch(batch_size=64, precision="default", torch="2.15.0", date="2026-11-25", samples_per_s={64: 9.0})
 
-    class OnCpu:
-        name = "torch==2.15.0"
-
-        @staticmethod
-        def ask(*_: object) -> Prepared:
-            return Prepared(machine=machine, missing={})
-
     with RunStore(tmp_path / "run") as store:
         tuned = {"a CPU": {"tiny": batch}}
-        side = turns._ready(OnCpu(), store, request, [SPEC], tuned, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+        side = turns._ready(FakePool(machine), store, request, [SPEC], tuned, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
         store.begin(side.manifest)
     assert [case.batch_size for case in side.manifest.cases] == [64]
     with (
         RunStore(tmp_path / "run", resume=True) as store,
         pytest.raises(StoreError, match="was begun with tiny eval cpu eager bs64, which is not asked for now"),
     ):
-        turns._ready(OnCpu(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+        turns._ready(FakePool(machine), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
 
 
 def test_a_version_that_sees_no_device_is_named(tmp_path: Path) -> None:
     """`bisect` skips it: an error of the whole request would end the bisection."""
     axes = Axes(modes=(Mode.EVAL,), devices=("xpu",), backends=(EAGER,))
     request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
-    with RunStore(tmp_path / "run") as store, pytest.raises(AgentError, match=r"torch==2.14.1: .*xpu") as raised:
-        turns._ready(Agent(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
-    assert raised.value.agent == "torch==2.14.1"
+    with RunStore(tmp_path / "run") as store, pytest.raises(ServerError, match=r"torch==2.14.1: .*xpu") as raised:
+        turns._ready(FakePool(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+    assert raised.value.environment == "torch==2.14.1"
 
 
 @pytest.mark.parametrize("grows", [False, True])
@@ -222,7 +216,7 @@ def test_a_begun_run_takes_more_repeats_only_if_asked(tmp_path: Path, *, grows: 
         axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,), repeats=repeats)
         request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
         with RunStore(tmp_path / "run", resume=resume) as store:
-            found = turns._ready(Agent(), store, request, [SPEC], {}, only=(), grows=grows, cases_in=2)  # type: ignore[arg-type]
+            found = turns._ready(FakePool(), store, request, [SPEC], {}, only=(), grows=grows, cases_in=2)  # type: ignore[arg-type]
             if not resume:
                 store.begin(found.manifest)
                 store.append(msgspec.structs.replace(record(), case=found.manifest.cases[0]))

@@ -23,7 +23,7 @@ from torchzoo.history.culprits import Follower
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
 from torchzoo.record import Checked, CheckStatus, Compilation, Growth, Measured
-from torchzoo.run.agents import AgentError, AgentRefused
+from torchzoo.run.pool import ServerError, TorchUnusable
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 
@@ -54,9 +54,9 @@ class Measuring:
         self.asked.append((sorted(place.environment.name for place in places.values()), request.axes.repeats))
         for place in places.values():
             if STEPS[place.environment.name] == "broken":
-                raise AgentRefused(place.environment.name, "torch can't be used here")
+                raise TorchUnusable(place.environment.name, "torch can't be used here")
             if STEPS[place.environment.name] == "killed":
-                raise AgentError(place.environment.name, "its agent ended by signal 9")
+                raise ServerError(place.environment.name, "its server can't be understood")
         for place in places.values():
             if not place.folder.exists():
                 name = place.environment.name

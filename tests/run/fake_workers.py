@@ -45,7 +45,7 @@ class FakeWorkers:
         self.journal: list[tuple[float, str, str]] = []
         self.measuring: set[int] = set()
         self.most_alive = 0
-        self.told_stacks: list[int] = []
+        self.asked_for_stacks: list[int] = []
         self.available_bytes = 100 * 2**30
 
     def say(self, what: str, ticket: int) -> None:
@@ -87,7 +87,8 @@ class FakeWorkers:
                 self.measuring.discard(ticket)
         return messages
 
-    def go_on(self, ticket: int) -> None:
+    def proceed(self, ticket: int, stage: Stage) -> None:
+        assert stage is not Stage.MEASURE or ticket not in self.paused, "a window is open for a worker that is stopped"
         self.waiting.discard(ticket)
 
     def pause(self, ticket: int) -> None:
@@ -96,8 +97,8 @@ class FakeWorkers:
     def resume(self, ticket: int) -> None:
         self.paused.discard(ticket)
 
-    def tell_stacks(self, ticket: int) -> None:
-        self.told_stacks.append(ticket)
+    def write_stacks(self, ticket: int, log: Path) -> None:
+        self.asked_for_stacks.append(ticket)
 
     def kill(self, ticket: int) -> None:
         self.say("kill", ticket)

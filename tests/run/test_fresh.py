@@ -81,7 +81,11 @@ def test_a_process_that_dies_says_how_and_in_which_stage(tmp_path: Path) -> None
 def test_a_process_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     found = outcome("hangs", tmp_path, limit_s=2.0)
     assert isinstance(found, Failed)
-    assert (found.kind, found.stage, found.message) == (FailureKind.TIMEOUT, Stage.COMPILE, "took longer than 2 s")
+    assert (found.kind, found.stage, found.message) == (
+        FailureKind.TIMEOUT,
+        Stage.COMPILE,
+        "the process took longer than 2 s and was killed",
+    )
     assert_ends(int((tmp_path / "child").read_text()))
 
 

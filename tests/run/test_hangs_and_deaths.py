@@ -10,9 +10,10 @@ from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 from examples import measured
 from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Measured
 from torchzoo.run.failures import died, end_of
+from torchzoo.run.lines import Garbled
 from torchzoo.run.scheduler import STACKS_S
 from torchzoo.run.windows import ANSWER_TO_OPENING_S
-from torchzoo.run.workers import Exited, Garbled, Message, Timed
+from torchzoo.run.workers import Exited, Message, Timed
 from torchzoo.settings import Stage
 
 # --- limits ---
@@ -31,7 +32,7 @@ def test_a_stage_that_hangs_is_killed_at_its_limit_and_named(script: Script, sta
     (record,) = scheduler(workers).run(entries("hangs"))
     assert isinstance(record.outcome, Failed)
     assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, stage)
-    assert workers.told_stacks == [1]
+    assert workers.asked_for_stacks == [1]
     assert workers.now_s == pytest.approx(1 + limit_s + STACKS_S)
     assert workers.did("kill") == [(workers.now_s, "hangs@cpu")]
 

@@ -196,7 +196,8 @@ def test_one_bad_rank_is_one_outcome_and_leaves_no_process(tmp_path: Path, how: 
             assert failed.message == "rank 1: ValueError: no such thing"
             assert "train_step" in failed.traceback
         case "killed":
-            assert (failed.kind, failed.message) == (FailureKind.CRASHED, "rank 1 ended with SIGKILL, and said nothing")
+            assert failed.kind is FailureKind.CRASHED
+            assert failed.message.startswith("rank 1 was ended by SIGKILL")
         case "hangs":
             assert failed.kind is FailureKind.TIMEOUT
             first, second = failed.traceback.rpartition("torchzoo-rank0:")[2].split("torchzoo-rank1:")

@@ -107,7 +107,9 @@ def test_what_is_measured_in_turns_stays_on_one_lane() -> None:
     """Else a difference between two devices would look like one between the versions."""
     lanes = (Lane(device="cuda:0", cores=(0,)), Lane(device="cuda:1", cores=(1,)))
     cases = [msgspec.structs.replace(CASE, model=model, device="cuda") for model in "ab"]
-    plan = tuple(PlannedCase(case=case, spec=SPEC, agent=agent) for case in cases for agent in ("base", "candidate"))
+    plan = tuple(
+        PlannedCase(case=case, spec=SPEC, environment=name) for case in cases for name in ("base", "candidate")
+    )
     workers = FakeWorkers({name: [GOOD] * 2 for name in "ab"})
     records = list(scheduler(workers, jobs=4, lanes=lanes).run(plan))
     used = {model: {record.lane for record in records if record.case.model == model} for model in "ab"}

@@ -16,8 +16,8 @@ from torchzoo.errors import UsageError
 from torchzoo.measure.trial_records import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh, trials
-from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.fresh import Alive, Outcome
+from torchzoo.run.pool import Pool
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import TrialStore, read_joined_trials, read_trials
 from torchzoo.run.trials import new_trials, resumed_trials
@@ -49,7 +49,7 @@ class FakeProcesses:
 def processes(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
     fake = FakeProcesses()
     monkeypatch.setattr(fresh, "outcome_of", fake)
-    monkeypatch.setattr(ForkServer, "machine_info", lambda _: FACTS)
+    monkeypatch.setattr(Pool, "machine_info", lambda _: FACTS)
     return fake
 
 

@@ -100,23 +100,23 @@ def test_how_long_a_worker_was_stopped_is_in_its_record() -> None:
     assert stopped_s == {"slow": pytest.approx(5.0), "a": 0.0}
 
 
-def test_agents_measure_a_case_in_the_order_in_which_it_was_started_whoever_is_ready_first() -> None:
+def test_environments_measure_a_case_in_the_order_in_which_it_was_started_whoever_is_ready_first() -> None:
     def after(seconds: float) -> Script:
         return [(seconds, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
 
     (planned,) = entries("a")
-    plan = tuple(msgspec.structs.replace(planned, agent=agent) for agent in ("base", "candidate"))
+    plan = tuple(msgspec.structs.replace(planned, environment=name) for name in ("base", "candidate"))
     workers = FakeWorkers({"a": [after(20), after(1)], "b": [after(10)]})
-    order = [(one.agent, one.case.model) for one, _ in scheduler(workers).run_planned((*plan, *entries("b")))]
+    order = [(one.environment, one.case.model) for one, _ in scheduler(workers).run_planned((*plan, *entries("b")))]
     assert order == [("", "b"), ("base", "a"), ("candidate", "a")]
 
 
-def test_a_case_whose_first_agent_fails_is_measured_by_the_other() -> None:
+def test_a_case_whose_first_environment_fails_is_measured_by_the_other() -> None:
     (planned,) = entries("a")
-    plan = tuple(msgspec.structs.replace(planned, agent=agent) for agent in ("base", "candidate"))
+    plan = tuple(msgspec.structs.replace(planned, environment=name) for name in ("base", "candidate"))
     crash: Script = [(20, Exited(7))]
     workers = FakeWorkers({"a": [crash, GOOD]})
-    found = [(one.agent, type(record.outcome)) for one, record in scheduler(workers).run_planned(plan)]
+    found = [(one.environment, type(record.outcome)) for one, record in scheduler(workers).run_planned(plan)]
     assert found == [("base", Failed), ("candidate", Measured)]
 
 

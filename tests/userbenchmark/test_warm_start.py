@@ -17,7 +17,7 @@ from torchzoo.errors import UsageError
 from torchzoo.measure.trial_records import Ask, CacheCounts, FirstResult, Packages, Took, TrialRecord
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh
-from torchzoo.run.fork_server import ForkServer
+from torchzoo.run.pool import Pool
 from torchzoo.settings import Stage
 from user_models import make_folder
 
@@ -142,7 +142,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, FirstResult | Packages
         return found if isinstance(found, Failed) else Took(result=msgspec.to_builtins(found))
 
     monkeypatch.setattr(fresh, "outcome_of", outcome_of)
-    monkeypatch.setattr(ForkServer, "machine_info", lambda _: FACTS)
+    monkeypatch.setattr(Pool, "machine_info", lambda _: FACTS)
     return by_function
 
 

@@ -17,7 +17,7 @@ from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_file
 class BackendInfo:
     """The facts of a backend that `plan` needs.
 
-    `preload` names modules that the fork server imports once, instead of every worker that compiles. `module` is a
+    `preload` names modules that the server imports once, instead of every worker that compiles. `module` is a
     module of `torchzoo.backends` with `compile_network(network, call, backend)` and, if `scopes` has others than
     NETWORK, `compile_block(block, backend, parallel)` and `compile_step(step, backend)`. A backend of a userbenchmark
     compiles nothing, and changes the model's own step instead: `module` is a file of that folder with

@@ -36,9 +36,9 @@ from torchzoo.report import terminal
 from torchzoo.report.document import Column, table
 from torchzoo.run.batches import TIME_LIMIT_S, default_file
 from torchzoo.run.cluster import Cluster
-from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.host_process import HostStart, Ready
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.pool import Pool
 from torchzoo.run.ray_hosts import ClusterError, RayHosts
 from torchzoo.run.request import RunRequest
 from torchzoo.run.tuning import tune_batches
@@ -92,11 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.peaks:
             raise UsageError("--peaks measures this machine: run it on a host of the kind that you use")
         return _show_cluster(executor)
-    server = ForkServer([])
-    machine = server.machine_info()
-    if arguments.peaks:
-        measure_and_keep_peaks(server, machine)
-        return 0
+    with Pool([]) as pool:
+        machine = pool.machine_info()
+        if arguments.peaks:
+            measure_and_keep_peaks(pool, machine)
+            return 0
     _show_machine(machine)
     _show_backends(machine)
     _show_models()
@@ -178,25 +178,25 @@ def _tune_batches(arguments: argparse.Namespace) -> int:
 # --- peaks ---
 
 
-def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
+def measure_and_keep_peaks(pool: Pool, machine: MachineInfo) -> None:
     """Measure, show and keep the peaks of one device of each name and of the CPU, each in a process of its own.
 
     Raises:
         PeaksFileError: the file of peaks can't be read or written.
-        TorchUnusable: a device can't be used.
+        ServerError: a device can't be used.
     """
     file = measured_file()
     read_measured(file)  # raises now, not after the measurement, if the file can't be read
     for device in devices_to_measure(machine):
         terminal.say(f"measuring {device} ...")
-        name, threads, peaks = server.measured_peaks(device)
+        name, threads, peaks = pool.measured_peaks(device)
         key = measured_key(name, threads)
         keep_measured(file, key, peaks)
         print(f"\n{key}, torch {peaks.torch}: the best of several sizes, each the median of its runs")
         print("\n".join(beside_datasheet(key, peaks)))
         alike = devices_alike(machine, device)
         for world in worlds(len(alike)):
-            _measure_and_keep_bus(server, file, name, alike[:world])
+            _measure_and_keep_bus(pool, file, name, alike[:world])
     print(f"\nkept in {file}; reports use it for what a device's datasheet does not say")
 
 
@@ -215,8 +215,8 @@ def worlds(count: int) -> list[int]:
     return sorted({*powers, *([count] if count > 1 else [])})
 
 
-def _measure_and_keep_bus(server: ForkServer, file: Path, name: str, devices: list[str]) -> None:
-    rates = server.bus_peaks(devices)
+def _measure_and_keep_bus(pool: Pool, file: Path, name: str, devices: list[str]) -> None:
+    rates = pool.bus_peaks(devices)
     key = measured_key(name, None, len(devices))
     keep_measured(
         file,

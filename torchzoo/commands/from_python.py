@@ -15,7 +15,6 @@ from torchzoo.commands.executor_options import Engine, executor_of
 from torchzoo.errors import UsageError, unknown
 from torchzoo.report import terminal
 from torchzoo.report.summary import next_steps
-from torchzoo.run.fork_server import server_ended
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
 from torchzoo.store import read_run
@@ -40,7 +39,7 @@ def measured(models: str | Iterable[str], options: Mapping[str, Any]) -> pd.Data
         raise UsageError("torchzoo.run works in the main thread only: signals end its workers")
     line = words_of(models, options)
     arguments = parsed(line)
-    with terminated_as_interrupted(), server_ended():
+    with terminated_as_interrupted():
         if executor_of(arguments).engine is Engine.SLURM:
             command.run_in_slurm(arguments)
             return to_frame(case_results(read_run(arguments.resume or arguments.output)))

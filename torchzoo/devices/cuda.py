@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torchzoo.devices.generic import Device, Switch
 from torchzoo.record import DeviceState, Gpu
 
-#: The environment variable with the process that has started several fork servers for a run.
+#: The environment variable with the process that has started the servers of a run.
 RUNNER_VARIABLE = "TORCHZOO_RUNNER"
 
 #: By arithmetic, the first compute capability of NVIDIA's GPUs that has it.
@@ -218,7 +218,7 @@ def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
 
 
 def run_ancestor() -> int:
-    """The process from which all workers of this run descend: the one in `RUNNER_VARIABLE`, else the fork server."""
+    """The process from which all workers of this run descend: the one in `RUNNER_VARIABLE`, else its parent."""
     return int(os.environ.get(RUNNER_VARIABLE, os.getppid()))
 
 

@@ -99,7 +99,7 @@ def measure_sides(
     """Measure what is missing of both sides below `path`.
 
     Raises:
-        UsageError, CatalogError, AgentError, StoreError: the measurement can't be made; the message is one line.
+        UsageError, CatalogError, ServerError, StoreError: the measurement can't be made; the message is one line.
     """
     places = {
         side.value: Place(environment=environment, folder=path / side)

@@ -30,7 +30,7 @@ from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.proposals import Kind, counts_of
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.record import CheckStatus
-from torchzoo.run.agents import AgentError, AgentRefused
+from torchzoo.run.pool import ServerError, TorchUnusable
 from torchzoo.store import Run, read_run
 
 GOOD = "good"
@@ -116,8 +116,8 @@ class AbJudge:
                 places[midpoint] = Place(environment=environment, folder=folder / _short(midpoint))
             try:
                 turns.measure(request, places, on_record=self._on_record)
-            except AgentError as error:
-                failed = [midpoint for midpoint, one in environments.items() if one.name == error.agent]
+            except ServerError as error:
+                failed = [midpoint for midpoint, one in environments.items() if one.name == error.environment]
                 if not failed:
                     raise GoodFails(f"the good version can't be measured: {error}") from error
                 verdict = self._verdict_of_unusable(error)
@@ -126,7 +126,7 @@ class AbJudge:
             else:
                 return
 
-    def _verdict_of_unusable(self, error: AgentError) -> Standing:
+    def _verdict_of_unusable(self, error: ServerError) -> Standing:
         return Standing.SKIPPED
 
     def _compared(self, folder: Path, midpoint: str) -> RunComparison:
@@ -191,9 +191,9 @@ class StatusJudge(AbJudge):
 
     repeats = 2  # noise does not matter here, but one process could be killed by chance
 
-    def _verdict_of_unusable(self, error: AgentError) -> Standing:
+    def _verdict_of_unusable(self, error: ServerError) -> Standing:
         """Return BAD if torch can't be imported and the search is for failures: a killed process is no evidence."""
-        is_failing = self.asked.kind is Kind.FAILING and isinstance(error, AgentRefused)
+        is_failing = self.asked.kind is Kind.FAILING and isinstance(error, TorchUnusable)
         return Standing.BAD if is_failing else Standing.SKIPPED
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:

@@ -7,7 +7,7 @@ environment has a run folder of its own, which every other command reads.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,14 +17,13 @@ from torchzoo.environments.make import PythonEnvironment
 from torchzoo.errors import UsageError, one_line
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Manifest, Record
-from torchzoo.run import agent as protocol
 from torchzoo.run import plan
-from torchzoo.run.agents import AgentError, AgentProcess, AgentWorkers
 from torchzoo.run.batches import Tuned
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
+from torchzoo.run.pool import Pool, PoolRun, PoolWorkers, ServerError
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import Models, lanes_for, models_of, with_jobs
+from torchzoo.run.resources import Models, lanes_for, models_of, own_cores, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.session import check_same_machine, make_manifest, tuned_batches, tuned_on
 from torchzoo.settings import Stage
@@ -47,7 +46,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class _Side(msgspec.Struct, frozen=True, kw_only=True):
     """An environment that is ready, with its cases and those that are left to measure."""
 
-    agent: AgentProcess
+    pool: Pool
     store: RunStore
     manifest: Manifest
     left: Plan
@@ -81,27 +80,30 @@ def measure(
         on_stage: called with each stage of a worker.
 
     Raises:
-        UsageError, CatalogError, AgentError, StoreError: the run can't be made; the message is one line.
+        UsageError, CatalogError, ServerError, StoreError: the run can't be made; the message is one line.
     """
     models = models_of(request)
     tuned = tuned_batches(request.batch_file)
+    libraries, limit_s = to_preload(models, request.axes.backends), request.settings.limits.build_s
     with contextlib.ExitStack() as stack:
         sides = {}
         for name, place in places.items():
             resume = (place.folder / "run.json").is_file()
             store = stack.enter_context(RunStore(place.folder, resume=resume))
             found = place.environment
-            agent = stack.enter_context(AgentProcess(found.name, found.python, found.variables))
-            sides[name] = _ready(agent, store, request, models, tuned, only=only, grows=grows, cases_in=len(places))
+            pool = Pool(libraries, limit_s, name=found.name, python=found.python, variables=found.variables)
+            sides[name] = _ready(
+                stack.enter_context(pool), store, request, models, tuned, only=only, grows=grows, cases_in=len(places)
+            )
             if not request.axes.devices:  # the other environments use the device of the first one, too
                 axes = msgspec.structs.replace(request.axes, devices=(sides[name].machine.default_device,))
                 request = msgspec.structs.replace(request, axes=axes)
         left = in_turns({name: side.left for name, side in sides.items()})
         if not left:
             return
-        lanes = _begin(sides.values(), request)
+        lanes, runs = _begin(sides, request)
         total = sum(len(side.manifest.cases) for side in sides.values())
-        workers = stack.enter_context(AgentWorkers({name: side.agent for name, side in sides.items()}))
+        workers = stack.enter_context(PoolWorkers(runs, own_cores=own_cores()))
         for done, (name, record) in enumerate(_measured(left, workers, lanes, sides, on_stage), total - len(left) + 1):
             on_record(name, record, done, total)
 
@@ -115,7 +117,7 @@ def in_turns(left: Mapping[str, Plan]) -> Plan:
     by_case: dict[Case, dict[str, PlannedCase]] = {}
     for name, some in left.items():
         for one in some:
-            by_case.setdefault(one.case, {})[name] = msgspec.structs.replace(one, agent=name)
+            by_case.setdefault(one.case, {})[name] = msgspec.structs.replace(one, environment=name)
     names = list(left)
     return tuple(
         found[name]
@@ -126,7 +128,7 @@ def in_turns(left: Mapping[str, Plan]) -> Plan:
 
 
 def _ready(
-    agent: AgentProcess,
+    pool: Pool,
     store: RunStore,
     request: RunRequest,
     models: Models,
@@ -140,24 +142,22 @@ def _ready(
 
     Cases for which the environment lacks a library are skipped with the reason, as in every run.
     """
-    specs = tuple(model for model in models if isinstance(model, ModelSpec))
-    limit_s = request.settings.limits.build_s
-    asked = protocol.Prepare(models=specs, backends=request.axes.backends, import_limit_s=limit_s)
-    found = agent.ask(asked, protocol.Prepared)
+    machine = pool.machine_info()
+    missing = pool.missing([model for model in models if isinstance(model, ModelSpec)], request.axes.backends)
     try:
-        axes = plan.axes_on(request.axes, found.machine)
+        axes = plan.axes_on(request.axes, machine)
     except UsageError as error:  # another environment may see another device
-        raise AgentError(agent.name, one_line(error)) from error
-    planned = plan.make_plan(models, axes, found.missing, tuned_on(found.machine, axes.devices, tuned))
+        raise ServerError(pool.name, one_line(error)) from error
+    planned = plan.make_plan(models, axes, missing, tuned_on(machine, axes.devices, tuned))
     if only:
         planned = tuple(one for one in planned if one.case.first_repeat() in only)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=cases_in * len(planned))
-    manifest = make_manifest(request, settings, found.machine, models, planned)
+    manifest = make_manifest(request, settings, machine, models, planned)
     done: set[Case] = set()
     is_kept = False
     if store.resume:
         before = read_run(store.path)
-        check_same_machine(before, found.machine.environment)
+        check_same_machine(before, machine.environment)
         manifest = _grown(before.manifest, manifest) if grows else before.manifest
         done = before.finished
         is_kept = manifest == before.manifest
@@ -168,7 +168,7 @@ def _ready(
         raise StoreError(
             f"{store.path} was begun with {gone.label()}, which is not asked for now: start anew elsewhere"
         )
-    return _Side(agent=agent, store=store, manifest=manifest, left=left, machine=found.machine, is_kept=is_kept)
+    return _Side(pool=pool, store=store, manifest=manifest, left=left, machine=machine, is_kept=is_kept)
 
 
 def _grown(before: Manifest, now: Manifest) -> Manifest:
@@ -177,36 +177,37 @@ def _grown(before: Manifest, now: Manifest) -> Manifest:
     return msgspec.structs.replace(before, cases=cases, domains={**before.domains, **now.domains})
 
 
-def _begin(sides: Iterable[_Side], request: RunRequest) -> tuple[Lane, ...]:
-    """Let all environments begin, and write the manifests of new and grown runs. Return the slots that they share."""
-    sides = tuple(sides)
-    cases = [case for side in sides for case in side.manifest.cases]
+def _begin(sides: Mapping[str, _Side], request: RunRequest) -> tuple[tuple[Lane, ...], dict[str, PoolRun]]:
+    """Write the manifests of new and grown runs. Return the slots that all environments share, and their runs."""
+    cases = [case for side in sides.values() for case in side.manifest.cases]
     devices = list(dict.fromkeys(case.device for case in cases))
     worlds = list(dict.fromkeys(case.world for case in cases))
-    first = sides[0]
+    first = next(iter(sides.values()))
     lanes = lanes_for(devices, request.device_indices, first.manifest.settings, first.machine, worlds)
-    for side in sides:
-        begin = protocol.Begin(
-            settings=side.manifest.settings, lanes=lanes, undisturbed_loop_s=side.manifest.undisturbed_loop_s
-        )
-        begun = side.agent.ask(begin, protocol.Begun)
+    runs = {}
+    for name, side in sides.items():
+        before_s = side.manifest.undisturbed_loop_s
+        speed_s = min(filter(None, (before_s, side.pool.host_speed(lanes))))
+        runs[name] = PoolRun(pool=side.pool, settings=side.manifest.settings, undisturbed_loop_s=speed_s)
         if not side.is_kept:
-            loop_s = side.manifest.undisturbed_loop_s if side.store.resume else begun.undisturbed_loop_s
-            side.store.begin(msgspec.structs.replace(side.manifest, undisturbed_loop_s=loop_s))
-    return lanes
+            kept_s = before_s if side.store.resume else speed_s
+            side.store.begin(msgspec.structs.replace(side.manifest, undisturbed_loop_s=kept_s))
+    return lanes, runs
 
 
 def _measured(
-    left: Plan, workers: AgentWorkers, lanes: tuple[Lane, ...], sides: Mapping[str, _Side], on_stage: OnStage
+    left: Plan, workers: PoolWorkers, lanes: tuple[Lane, ...], sides: Mapping[str, _Side], on_stage: OnStage
 ) -> Iterator[tuple[str, Record]]:
     """Yield each record with the name of its environment, after it is on disk."""
     settings = next(iter(sides.values())).manifest.settings
     numbers = {name: {case: n for n, case in enumerate(side.manifest.cases)} for name, side in sides.items()}
 
     def log_path(planned: PlannedCase) -> Path:
-        return sides[planned.agent].store.log_path(numbers[planned.agent][planned.case], planned.case.label())
+        return sides[planned.environment].store.log_path(
+            numbers[planned.environment][planned.case], planned.case.label()
+        )
 
     scheduler = Scheduler(workers, lanes, settings, log_path=log_path, on_stage=on_stage)
     with contextlib.closing(scheduler.run_planned(left)) as finished:
         for planned, record in finished:
-            yield planned.agent, sides[planned.agent].store.append(record)
+            yield planned.environment, sides[planned.environment].store.append(record)

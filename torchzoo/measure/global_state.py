@@ -1,7 +1,7 @@
 """Keep and restore the process state that a model's code can change: settings of PyTorch and Python, and the clock.
 
-A model's library may change settings when it is imported, and a model when it is built. The fork server
-(`torchzoo.run.preload`) and every worker restore them, so that the steps of every case have the same state.
+A model's library may change settings when it is imported, and a model when it is built. The server of
+workers (`torchzoo.run.preload`) and every worker restore them, so that the steps of every case have the same state.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ SETTINGS = (
 )
 
 
-#: By package, the settings that its import changed in the fork server, which restored them. Workers inherit this.
+#: By package, the settings that its import changed in the server, which restored them. Workers inherit this.
 PUT_BACK_BY_SERVER: dict[str, tuple[str, ...]] = {}
 
 

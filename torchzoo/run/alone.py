@@ -16,9 +16,9 @@ import msgspec
 
 from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, written
-from torchzoo.record import CANDIDATE_VARIANT, Alone, Checked, Failed, FailureKind, Measured, Skipped
-from torchzoo.run import reaper
-from torchzoo.run.failures import STACKS_SIGNAL, died, failure, log_tail
+from torchzoo.record import CANDIDATE_VARIANT, Alone, Checked, Failed, Measured, Skipped
+from torchzoo.run.failures import STACKS_SIGNAL, died, failure, late
+from torchzoo.run.process_tree import kill_all
 from torchzoo.settings import Stage
 
 _Found = TypeVar("_Found", bound=Measured | Checked)
@@ -50,13 +50,11 @@ def alone_in_process(measure: Callable[[], Alone], limit_s: float, log: str) -> 
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, STACKS_SIGNAL)
         time.sleep(STACK_S)
-    reaper.kill_all(pid)
+    kill_all(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     reading.close()
     if answer is None:
-        message = f"it took longer than {limit_s:g} s and was killed"
-        tail = log_tail(Path(log), 8000)
-        return Failed(kind=FailureKind.TIMEOUT, stage=Stage.ALONE, message=message, traceback=tail, log=log)
+        return late("it", limit_s, Stage.ALONE, Path(log))
     found = answer.alone or answer.why_not
     return found or died(code, Stage.ALONE, Path(log), who="the process")
 

@@ -8,25 +8,33 @@ from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 
-from torchzoo.errors import attempt
+import msgspec
+
+from torchzoo.errors import attempt, one_line
+from torchzoo.files import to_json
 from torchzoo.record import Failed, FailureKind, Outcome
+from torchzoo.run.lines import write_line
+from torchzoo.run.protocol import CanNotTell, Told
 from torchzoo.run.ranks import Watch, fork_ranks
 from torchzoo.settings import Stage
 
 
-def tell_bus_peaks(connection: Connection, devices: tuple[str, ...]) -> None:
-    """Send the bus bandwidth between the devices in GB/s, by collective; or one line that says why not."""
-    os.setsid()  # a process group of its own, to be killed whole
+def tell_bus_peaks(argument: bytes, connection: Connection) -> None:
+    """Send the bus bandwidth between devices in GB/s, by collective; or one line that says why not."""
+    devices = msgspec.json.decode(argument, type=tuple[str, ...])
+
+    def tell(told: Told | CanNotTell) -> None:
+        write_line(connection.fileno(), to_json(told) + b"\n")
 
     def send(why: Outcome) -> None:
-        connection.send(_one_line(devices, why.message if isinstance(why, Failed) else str(why)))
+        tell(_why_not(devices, why.message if isinstance(why, Failed) else str(why)))
 
     ranks = fork_ranks(devices, [None] * len(devices), partial(_follow, devices), _failure, close=[connection])
     watch = Watch(ranks, died=lambda rank, code: _failure(RuntimeError(f"rank {rank} ended with {code}")), send=send)
     found = attempt(lambda: _lead(devices, [rank.line for rank in ranks]))
     if isinstance(found, Exception):
         traceback.print_exception(found)
-    watch.end(lambda: connection.send(_one_line(devices, str(found)) if isinstance(found, Exception) else found))
+    watch.end(lambda: tell(_why_not(devices, str(found)) if isinstance(found, Exception) else Told(result=found)))
 
 
 def _lead(devices: Sequence[str], lines: Sequence[Connection]) -> dict[str, float]:
@@ -56,5 +64,5 @@ def _failure(error: BaseException) -> Failed:
     return Failed(kind=FailureKind.ERROR, stage=Stage.MEASURE, message=str(error))
 
 
-def _one_line(devices: Sequence[str], why: str) -> str:
-    return f"can't measure collectives between {', '.join(devices)}: {' '.join(why.split())[:300]}"
+def _why_not(devices: Sequence[str], why: str) -> CanNotTell:
+    return CanNotTell(message=f"can't measure collectives between {', '.join(devices)}: {one_line(why)}")

@@ -63,6 +63,18 @@ def died(code: int, stage: Stage, log: Path, who: str = "the worker") -> Failed:
     return Failed(kind=FailureKind.CRASHED, stage=stage, message=message, traceback=log_tail(log), log=str(log))
 
 
+def late(what: str, limit_s: float, stage: Stage, log: Path) -> Failed:
+    """The failure of a process that was killed because its time was over; `what` is what took so long."""
+    message = f"{what} took longer than {limit_s:g} s and was killed"
+    return Failed(kind=FailureKind.TIMEOUT, stage=stage, message=message, traceback=log_tail(log, 8000), log=str(log))
+
+
+def garbled(who: str, what: str, stage: Stage, log: Path) -> Failed:
+    """The failure of a process that was killed because it sent what is no message."""
+    message = f"{who} can't be understood, and was killed: {what}"
+    return Failed(kind=FailureKind.CRASHED, stage=stage, message=message, log=str(log))
+
+
 def log_tail(log: Path, characters: int = 4000) -> str:
     """The end of a log; empty if it can't be read."""
     try:

@@ -1,17 +1,20 @@
-"""One question to a fresh Python process: nothing is imported, forked or compiled before it starts."""
+"""A fresh Python process for one task: nothing is imported, forked or compiled before it starts."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shlex
-import signal
+import select
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from importlib import import_module
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
@@ -22,12 +25,16 @@ from torchzoo.files import to_json
 from torchzoo.machine import process
 from torchzoo.machine.process import with_room
 from torchzoo.measure.trial_records import Ask, Fresh, Took
-from torchzoo.record import Failed, FailureKind, Skipped
-from torchzoo.run import prctl, reaper
+from torchzoo.record import Failed, Skipped
+from torchzoo.run.failures import died, failure, garbled, late
+from torchzoo.run.lines import Garbled, LineReader, write_line
+from torchzoo.run.process_tree import end_with_parent, kill_all
 from torchzoo.settings import Stage
 
 Outcome = Took | Skipped | Failed
-_outcomes: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
+#: How often the end of a process is looked for, in seconds. Its children may hold its channel open.
+LOOK_S = 0.05
+_messages: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Stage | Outcome)
 
 
 class Alive:
@@ -43,12 +50,12 @@ class Alive:
         with self._lock:
             self._pids.add(pid)
             if self._is_over:
-                reaper.kill_all(pid)
+                kill_all(pid)
 
     def remove(self, pid: int) -> None:
         """End a process with all that it has started, before its number can be another one's."""
         with self._lock:
-            reaper.kill_all(pid)
+            kill_all(pid)
             self._pids.remove(pid)
 
     def end_all(self) -> None:
@@ -56,66 +63,72 @@ class Alive:
         with self._lock:
             self._is_over = True
             for pid in self._pids:
-                reaper.kill_all(pid)
+                kill_all(pid)
 
 
 def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
-    """Start a process, wait for its end, and leave nothing of it behind. What it took, or why it did not.
+    """Start a process, wait for its end, and leave nothing of it behind.
 
     Args:
         ask: what to do.
         limit_s: a process that takes longer is killed.
         alive: where the process is noted while it runs.
     """
-    with tempfile.TemporaryDirectory(prefix="torchzoo-fresh-", ignore_cleanup_errors=True) as scratch:
-        own = Path(scratch)
-        (own / "ask").write_bytes(to_json(ask))
-        environment = {
-            **os.environ,
-            **cache_variables(Path(ask.caches)),
-            SCRATCH_VARIABLE: scratch,
-        }
-        root = str(Path(torchzoo.__file__).parent.parent)
-        code = f"import sys; sys.path.append({root!r}); from torchzoo.run.fresh import answer; answer()"
+    ours, theirs = socket.socketpair()
+    root = str(Path(torchzoo.__file__).parent.parent)
+    code = f"import sys; sys.path.append({root!r}); from torchzoo.run.fresh import answer; answer()"
+    with ours, theirs, tempfile.TemporaryDirectory(prefix="torchzoo-fresh-", ignore_cleanup_errors=True) as scratch:
         with Path(ask.log).open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603  our own code
-                [sys.executable, "-c", code, scratch, str(time.monotonic_ns())],
-                env=environment,
+            started = subprocess.Popen(  # noqa: S603  our own code
+                [sys.executable, "-c", code, str(theirs.fileno()), str(time.monotonic_ns())],
+                env={**os.environ, **cache_variables(Path(ask.caches)), SCRATCH_VARIABLE: scratch},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        alive.add(process.pid)
-        is_late = False
+        alive.add(started.pid)
+        theirs.close()
         try:
-            process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            is_late = not (own / "outcome").exists()  # what is written from now on came too late
+            with contextlib.suppress(OSError):  # the process died before it read its task
+                ours.sendall(to_json(ask) + b"\n")
+            found = _heard(started, LineReader(ours.fileno(), _messages), limit_s, ask)
         finally:
-            alive.remove(process.pid)
-            status = process.wait()
-        if not is_late and (own / "outcome").exists():
-            return _outcomes.decode((own / "outcome").read_bytes())
-        stage = Stage((own / "stage").read_text()) if (own / "stage").exists() else Stage.START
-        if is_late:
-            return Failed(kind=FailureKind.TIMEOUT, stage=stage, message=f"took longer than {limit_s:g} s", log=ask.log)
-        how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return Failed(
-            kind=FailureKind.CRASHED,
-            stage=stage,
-            message=f"the process ended with {how}, and said nothing: see {shlex.quote(ask.log)}",
-            log=ask.log,
-        )
+            alive.remove(started.pid)
+            status = started.wait()
+    return died(status, found, Path(ask.log), who="the process") if isinstance(found, Stage) else found
+
+
+def _heard(started: subprocess.Popen[bytes], reader: LineReader[Any], limit_s: float, ask: Ask) -> Outcome | Stage:
+    """Return the outcome that a process sends in time; if it ends without, the stage in which it did so."""
+    stage, until_s, is_running = Stage.START, time.monotonic() + limit_s, True
+    while is_running:
+        if time.monotonic() > until_s:
+            return late("the process", limit_s, stage, Path(ask.log))
+        is_running = started.poll() is None
+        if is_running and reader.is_open:
+            select.select([reader.file], [], [], LOOK_S)
+        elif is_running:
+            time.sleep(LOOK_S)
+        for message in reader.read():
+            if isinstance(message, Garbled):
+                return garbled("the process", message.what, stage, Path(ask.log))
+            if not isinstance(message, Stage):
+                return cast(Outcome, message)
+            stage = message
+    return stage
 
 
 @with_room
 def answer() -> None:
-    """What the fresh process runs: its arguments are the folder with the question, and when it was started."""
-    prctl.end_with_parent()
+    """Run the task of a fresh process. Its arguments are the file descriptor to the runner, and when it was started."""
+    end_with_parent()
     process.keep_freed()
-    own, began_ns = Path(sys.argv[1]), int(sys.argv[2])
-    ask = msgspec.json.decode((own / "ask").read_bytes(), type=Ask)
+    channel, began_ns = int(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(channel, False)  # noqa: FBT003
+    with os.fdopen(channel, "rb", closefd=False) as task:
+        ask = msgspec.json.decode(task.readline(), type=Ask)
     if ask.cores:
         os.sched_setaffinity(0, ask.cores)
     stage = Stage.START
@@ -123,15 +136,13 @@ def answer() -> None:
     def tell(new: Stage) -> None:
         nonlocal stage
         stage = new
-        (own / "stage").write_text(new)
+        write_line(channel, to_json(new) + b"\n")
 
     found = attempt(lambda: _called(Fresh(ask=ask, began_ns=began_ns, tell=tell)))
     line = attempt(lambda: to_json(_outcome(found, stage, ask.log)))
     if isinstance(line, Exception):
         line = to_json(_outcome(line, stage, ask.log))
-    unfinished = own / "unfinished"
-    unfinished.write_bytes(line)
-    unfinished.rename(own / "outcome")
+    write_line(channel, line + b"\n")
 
 
 def _called(fresh: Fresh) -> Took:
@@ -144,9 +155,5 @@ def _outcome(found: Took | Exception, stage: Stage, log: str) -> Outcome:
         return found
     if isinstance(found, NotRunnable):
         return Skipped(reason=written(str(found)))
-    import traceback
-
-    from torchzoo.run.failures import failure
-
     traceback.print_exception(found)
     return failure(found, stage, log)

@@ -25,12 +25,11 @@ from torchzoo.errors import TorchzooError, one_line
 from torchzoo.files import safe_name, to_json
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Failed, FailureKind, Record
-from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.lanes import Lane
-from torchzoo.run.messages import write_line
+from torchzoo.run.lines import write_line
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.processes import ForkedWorkers
+from torchzoo.run.pool import Pool, PoolRun, PoolWorkers
 from torchzoo.run.resources import lanes_for, missing, own_cores, to_preload, with_jobs
 from torchzoo.run.scheduler import READY_FACTOR, Scheduler
 from torchzoo.settings import Settings, Stage
@@ -145,7 +144,7 @@ def _serve(runner: _Connection) -> None:
     """Run the cases that come, until an interrupt."""
     start = runner.start()
     specs = {spec.name: _here(spec, start.models_root) for spec in start.models}
-    server = ForkServer(to_preload([*specs.values()], start.backends), start.settings.limits.build_s)
+    server = Pool(to_preload([*specs.values()], start.backends), start.settings.limits.build_s)
     machine = server.machine_info()
     devices = [
         name for name in start.devices or [machine.default_device] if machine.devices.get(name.partition(":")[0])
@@ -167,9 +166,8 @@ def _serve(runner: _Connection) -> None:
             undisturbed_loop_s=speed_s,
         )
     )
-    workers = ForkedWorkers(
-        server, settings, own_cores=own_cores(), undisturbed_loop_s=speed_s, woken_by=(runner.woken,)
-    )
+    run = PoolRun(pool=server, settings=settings, undisturbed_loop_s=speed_s)
+    workers = PoolWorkers({"": run}, own_cores=own_cores(), woken_by=(runner.woken,))
 
     with tempfile.TemporaryDirectory(prefix="torchzoo-host-") as logs, workers:
         scheduler = Scheduler(

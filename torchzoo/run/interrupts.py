@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import threading
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
 from typing import Any
 
 
@@ -22,6 +22,8 @@ class Interrupts:
         return self.noted.poll()
 
     def __enter__(self) -> Interrupts:
+        if threading.current_thread() is not threading.main_thread():  # no signal reaches another one
+            return self
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._on_signal)
         return self
@@ -33,20 +35,6 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def sigint_blocked() -> Iterator[None]:
-    """A process that this thread starts inside does not get SIGINT until it unblocks it; this thread gets it after.
-
-    Python would die of it with a traceback before it can run a line of ours.
-    """
-    resource_tracker.ensure_running()  # when multiprocessing starts it, it unblocks SIGINT
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

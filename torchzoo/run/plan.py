@@ -31,7 +31,7 @@ class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     spec: ModelSpec | None = None
     resolved: Skipped | Failed | None = None
-    agent: str = ""  # who runs it, where a run has several agents (`torchzoo.run.agents`)
+    environment: str = ""  # the name of the software that it runs in, where there are several
 
 
 Plan = tuple[PlannedCase, ...]

@@ -20,7 +20,7 @@ from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, written
 from torchzoo.machine.limits import pin
 from torchzoo.record import Failed, Outcome, Skipped
-from torchzoo.run.prctl import end_with_parent, name_process
+from torchzoo.run.process_tree import end_with_parent, name_process
 
 #: The names of the ranks' processes, with their numbers behind it (at most 15 characters).
 RANK_NAME = "torchzoo-rank"

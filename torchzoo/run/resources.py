@@ -62,7 +62,7 @@ def part_of(request: RunRequest, number: int, count: int) -> RunRequest:
 
 
 def to_preload(models: Models, chosen_backends: Iterable[Backend]) -> list[str]:
-    """What the fork server imports: what the folders of the chosen models import, and the compilers."""
+    """What the server imports: what the folders of the chosen models import, and the compilers."""
     specs = [model for model in models if isinstance(model, ModelSpec)]
     libraries = [name for spec in specs for name in library_imports(spec)]
     compilers = [name for backend in chosen_backends for name in backends.info(backend.name).preload]

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Failed, FailureKind, Outcome, Record
-from torchzoo.run.failures import died, log_tail
+from torchzoo.run.failures import died, garbled, late
 from torchzoo.run.lanes import Lane
+from torchzoo.run.lines import Garbled
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.room import Room
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
-from torchzoo.run.workers import Exited, Garbled, Message, Running, Timed, Workers
+from torchzoo.run.workers import Exited, Message, Running, Timed, Workers
 from torchzoo.settings import Settings, Stage
 
 ANSWER_TO_EXIT_S = 10.0
@@ -146,7 +147,7 @@ class Scheduler:
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty.
 
-        A case that several agents measure in turns stays on one lane: two devices of one kind differ by some percent.
+        A case of several environments stays on one lane: two devices of one kind differ by some percent.
         """
         candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
         if planned.case in self.lanes_of_turns:
@@ -176,7 +177,7 @@ class Scheduler:
             if worker.stage is Stage.HOLD and worker.outcome is None and self.room.to_check(worker):
                 worker.stage = Stage.CHECK
                 worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
-                self.workers.go_on(ticket)
+                self.workers.proceed(ticket, Stage.CHECK)
 
     def _ranks_are_in_the_way(self, lane: Lane) -> bool:
         """Whether a case with several ranks keeps this one off the lane, or the other way round.
@@ -194,7 +195,7 @@ class Scheduler:
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
-        if planned.agent:
+        if planned.environment:
             self.lanes_of_turns[planned.case] = lane
         worker = Running(
             planned=planned,
@@ -238,8 +239,7 @@ class Scheduler:
             case Timed():
                 worker.timed = message.measured
             case Garbled():
-                text = f"the worker can't be understood, and was killed: {message.what}"
-                worker.outcome = Failed(kind=FailureKind.CRASHED, stage=worker.stage, message=text, log=str(worker.log))
+                worker.outcome = garbled("the worker", message.what, worker.stage, worker.log)
                 worker.deadline_s = -math.inf
             case Exited():
                 worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log)
@@ -269,20 +269,14 @@ class Scheduler:
             if worker.is_late:
                 self._time_out(worker)
             else:
-                self.workers.tell_stacks(ticket)
+                self.workers.write_stacks(ticket, worker.log)
                 worker.is_late, worker.deadline_s = True, self.now_s() + STACKS_S
 
     def _time_out(self, worker: Running) -> None:
-        text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
+        what, limit_s = worker.stage.value, self.limits.of(worker.stage)
         if worker.stage is Stage.WAIT:
-            text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
-        worker.outcome = Failed(
-            kind=FailureKind.TIMEOUT,
-            stage=worker.stage,
-            message=text,
-            traceback=log_tail(worker.log, 8000),
-            log=str(worker.log),
-        )
+            what, limit_s = "beginning when its window opened", ANSWER_TO_OPENING_S
+        worker.outcome = late(what, limit_s, worker.stage, worker.log)
         worker.deadline_s = -math.inf
 
     def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:

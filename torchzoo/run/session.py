@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +20,9 @@ from torchzoo.record import BatchCurve, Environment, Manifest, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
 from torchzoo.run.debugging import kept
-from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
-from torchzoo.run.processes import ForkedWorkers
+from torchzoo.run.pool import Pool, PoolRun, PoolWorkers
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import (
     Models,
@@ -52,7 +52,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     left: Plan
     done: tuple[Record, ...]
     lanes: tuple[Lane, ...]
-    workers: ForkedWorkers
+    workers: PoolWorkers
 
     def run(self, run_store: RunStore, on_stage: Callable[[Case, Lane, Stage], None]) -> Iterator[Record]:
         """Run the cases that are left. Each record is yielded after it is on disk."""
@@ -76,44 +76,49 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     With the batch size `auto`, the batches are searched for first; `on_tried` is told of each batch that was tried.
 
     Raises:
-        UsageError, CatalogError, TorchUnusable: the request can't be carried out.
+        UsageError, CatalogError, ServerError: the request can't be carried out.
     """
     _check_jobs(request)
     models = models_of(request)
     tuned = tuned_batches(request.batch_file)
-    server = ForkServer(to_preload(models, request.axes.backends), request.settings.limits.build_s)
-    machine = server.machine_info()
-    axes = plan.axes_on(request.axes, machine)
-    lacking = missing(models, axes.backends)
-    to_tune = plan.to_tune(models, axes, lacking)
-    curves = throughput_curves(to_tune, quick(request), server, machine, run_store.logs, on_tried)
-    found = {case: best_batch(curve) for case, curve in curves.items()}
-    planned = plan.make_plan(models, axes, lacking, tuned_on(machine, axes.devices, tuned), found)
-    settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
-    lanes = lanes_for(axes.devices, request.device_indices, settings, machine, axes.worlds)
-    manifest = make_manifest(request, settings, machine, models, planned)
-    manifest = msgspec.structs.replace(
-        manifest,
-        undisturbed_loop_s=server.host_speed(lanes),
-        batch_curves=tuple(
-            BatchCurve(case=at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
-        ),
-    )
-    run_store.begin(manifest)
-    workers = _workers(server, manifest)
-    return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=workers)
+    with contextlib.ExitStack() as until_ready:
+        pool = until_ready.enter_context(
+            Pool(to_preload(models, request.axes.backends), request.settings.limits.build_s)
+        )
+        machine = pool.machine_info()
+        axes = plan.axes_on(request.axes, machine)
+        lacking = missing(models, axes.backends)
+        to_tune = plan.to_tune(models, axes, lacking)
+        curves = throughput_curves(to_tune, quick(request), pool, machine, run_store.logs, on_tried)
+        found = {case: best_batch(curve) for case, curve in curves.items()}
+        planned = plan.make_plan(models, axes, lacking, tuned_on(machine, axes.devices, tuned), found)
+        settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
+        lanes = lanes_for(axes.devices, request.device_indices, settings, machine, axes.worlds)
+        manifest = make_manifest(request, settings, machine, models, planned)
+        manifest = msgspec.structs.replace(
+            manifest,
+            undisturbed_loop_s=pool.host_speed(lanes),
+            batch_curves=tuple(
+                BatchCurve(case=at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
+            ),
+        )
+        run_store.begin(manifest)
+        workers = _workers(pool, manifest)
+        until_ready.pop_all()  # the workers' context closes the pool
+        return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=workers)
 
 
 def planned_here(request: RunRequest) -> Plan:
     """The cases of a request on this machine, as `new_run` plans them. No batch size `auto` is searched for.
 
     Raises:
-        UsageError, CatalogError, TorchUnusable: the request can't be carried out.
+        UsageError, CatalogError, ServerError: the request can't be carried out.
     """
     _check_jobs(request)
     models = models_of(request)
     tuned = tuned_batches(request.batch_file)
-    machine = ForkServer([], request.settings.limits.build_s).machine_info()
+    with Pool([], request.settings.limits.build_s) as pool:
+        machine = pool.machine_info()
     axes = plan.axes_on(request.axes, machine)
     return plan.make_plan(models, axes, missing(models, axes.backends), tuned_on(machine, axes.devices, tuned))
 
@@ -196,30 +201,32 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
 
     Raises:
         StoreError: the machine or the software is not the one that the run began on.
-        CatalogError, TorchUnusable: as for a new run.
+        CatalogError, ServerError: as for a new run.
     """
     manifest = run.manifest
     rest = rest_of(run, retry_failed=retry_failed)
     cases, models = rest.cases, rest.models
-    server = ForkServer(to_preload(models, [case.backend for case in cases]), manifest.settings.limits.build_s)
-    machine = server.machine_info()
-    check_same_machine(run, machine.environment)
-    devices = list(dict.fromkeys(case.device for case in cases))
-    worlds = [case.world for case in cases]
-    of_run = [case.device for case in manifest.cases]
-    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine, worlds, of_run=of_run)
-    left = rest.plan(missing(models, [case.backend for case in cases]))
-    looks_s = (manifest.undisturbed_loop_s, server.host_speed(lanes) if lanes else None)  # no lanes: nothing is left
-    undisturbed_loop_s = min(filter(None, looks_s), default=None)
-    manifest = msgspec.structs.replace(manifest, undisturbed_loop_s=undisturbed_loop_s)
-    workers = _workers(server, manifest)
-    return Session(manifest=manifest, left=left, done=rest.done, lanes=lanes, workers=workers)
+    with contextlib.ExitStack() as until_ready:
+        libraries = to_preload(models, [case.backend for case in cases])
+        pool = until_ready.enter_context(Pool(libraries, manifest.settings.limits.build_s))
+        machine = pool.machine_info()
+        check_same_machine(run, machine.environment)
+        devices = list(dict.fromkeys(case.device for case in cases))
+        worlds = [case.world for case in cases]
+        of_run = [case.device for case in manifest.cases]
+        lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine, worlds, of_run=of_run)
+        left = rest.plan(missing(models, [case.backend for case in cases]))
+        looks_s = (manifest.undisturbed_loop_s, pool.host_speed(lanes) if lanes else None)  # no lanes: nothing is left
+        undisturbed_loop_s = min(filter(None, looks_s), default=None)
+        manifest = msgspec.structs.replace(manifest, undisturbed_loop_s=undisturbed_loop_s)
+        workers = _workers(pool, manifest)
+        until_ready.pop_all()
+        return Session(manifest=manifest, left=left, done=rest.done, lanes=lanes, workers=workers)
 
 
-def _workers(server: ForkServer, manifest: Manifest) -> ForkedWorkers:
-    return ForkedWorkers(
-        server, manifest.settings, own_cores=own_cores(), undisturbed_loop_s=manifest.undisturbed_loop_s
-    )
+def _workers(pool: Pool, manifest: Manifest) -> PoolWorkers:
+    run = PoolRun(pool=pool, settings=manifest.settings, undisturbed_loop_s=manifest.undisturbed_loop_s)
+    return PoolWorkers({"": run}, own_cores=own_cores())
 
 
 def tuned_batches(path: str | None) -> batches.Tuned:

@@ -24,9 +24,9 @@ from torchzoo.machine.limits import physical_cores, usable_cores
 from torchzoo.measure.trial_records import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, Manifest, Skipped
 from torchzoo.run import fresh, plan
-from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.lanes import CPU, split_cores
 from torchzoo.run.plan import PlannedCase
+from torchzoo.run.pool import Pool
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import missing, models_of, read_models
 from torchzoo.run.session import check_same_machine, make_manifest
@@ -88,10 +88,11 @@ def new_trials(request: RunRequest, store: TrialStore, turns_of: TurnsOf) -> Tri
     """Check the request, ask the machine what it has, make the plan, and write the manifest.
 
     Raises:
-        UsageError, CatalogError, TorchUnusable: the request can't be carried out; `turns_of` may say so of a case.
+        UsageError, CatalogError, ServerError: the request can't be carried out; `turns_of` may say so of a case.
     """
     models = models_of(request)
-    machine = ForkServer([], request.settings.limits.build_s).machine_info()
+    with Pool([], request.settings.limits.build_s) as pool:
+        machine = pool.machine_info()
     axes = plan.axes_on(request.axes, machine)
     if plan.AUTO in axes.batch_sizes:
         raise UsageError("--bs auto: name the batch sizes, for these processes don't look for one")
@@ -152,7 +153,8 @@ def resumed_trials(trials: Trials, turns_of: TurnsOf, *, retry_failed: bool = Fa
         StoreError: the machine or the software is another one, or a model is no longer there.
     """
     manifest = trials.manifest
-    machine = ForkServer([], manifest.settings.limits.build_s).machine_info()
+    with Pool([], manifest.settings.limits.build_s) as pool:
+        machine = pool.machine_info()
     check_same_machine(Run(path=trials.path, manifest=manifest, records=()), machine.environment)
     catalog = find_models(map(Path, manifest.models_dirs))
     cases = _repeats(manifest)

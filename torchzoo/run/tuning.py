@@ -15,9 +15,8 @@ from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import EAGER_VARIANT, Measured, Outcome, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
-from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.plan import Plan, PlannedCase
-from torchzoo.run.processes import ForkedWorkers
+from torchzoo.run.pool import Pool, PoolRun, PoolWorkers
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import lanes_for, missing, read_models, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
@@ -41,7 +40,7 @@ def tune_batches(
 
     Raises:
         BatchFileError: the file can't be read or written.
-        UsageError, CatalogError, TorchUnusable: as for a new run.
+        UsageError, CatalogError, ServerError: as for a new run.
     """
     tuned = batches.read_tuned(path)
     catalog = find_models(map(Path, request.models_dirs))
@@ -50,20 +49,20 @@ def tune_batches(
         for model in read_models(catalog, catalog.select(request.patterns, request.suites))
         if isinstance(model, ModelSpec) and Mode.EVAL in model.batch_size
     ]
-    server = ForkServer(to_preload(models, request.axes.backends), request.settings.limits.build_s)
-    machine = server.machine_info()
-    device = request.axes.devices[0] if request.axes.devices else machine.default_device
-    axes = msgspec.structs.replace(request.axes, devices=(device,))
-    plan.check_axes(axes, machine)
-    planned = plan.make_plan(models, axes, missing(models, axes.backends))
-    for one in planned:
-        if one.resolved is not None:
-            on_tried(one.case, one.resolved, None)
-    runnable = tuple(one for one in planned if one.resolved is None)
-    curves = {
-        case.model: curve
-        for case, curve in throughput_curves(runnable, request, server, machine, logs, on_tried).items()
-    }
+    with Pool(to_preload(models, request.axes.backends), request.settings.limits.build_s) as pool:
+        machine = pool.machine_info()
+        device = request.axes.devices[0] if request.axes.devices else machine.default_device
+        axes = msgspec.structs.replace(request.axes, devices=(device,))
+        plan.check_axes(axes, machine)
+        planned = plan.make_plan(models, axes, missing(models, axes.backends))
+        for one in planned:
+            if one.resolved is not None:
+                on_tried(one.case, one.resolved, None)
+        runnable = tuple(one for one in planned if one.resolved is None)
+        curves = {
+            case.model: curve
+            for case, curve in throughput_curves(runnable, request, pool, machine, logs, on_tried).items()
+        }
     found = {
         name: batches.TunedBatch(
             batch_size=best_batch(curve),
@@ -80,7 +79,7 @@ def tune_batches(
 
 
 def throughput_curves(
-    cases: Plan, request: RunRequest, server: ForkServer, machine: MachineInfo, logs: Path, on_tried: OnTried
+    cases: Plan, request: RunRequest, pool: Pool, machine: MachineInfo, logs: Path, on_tried: OnTried
 ) -> dict[Case, dict[int, float]]:
     """Samples per second of each case by batch size, doubled from its own. A case that does not run is left out."""
     if not cases:
@@ -104,7 +103,7 @@ def throughput_curves(
             on_tried(record.case, record.outcome, found[tried[record.case]])
         return found
 
-    with ForkedWorkers(server, settings) as workers:
+    with PoolWorkers({"": PoolRun(pool=pool, settings=settings)}) as workers:
         curves = batches.tune({one.case: one.case.batch_size or 1 for one in cases}, throughputs)
     return {case: curve for case, curve in curves.items() if curve}
 

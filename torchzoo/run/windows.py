@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from torchzoo.case import Case
 from torchzoo.run.lanes import Lane
 from torchzoo.run.workers import Running, Workers
+from torchzoo.settings import Stage
 
 #: With several lanes, an epoch waits until each of them has so many cases ready: cores rest while lanes measure, and
 #: a lane rests when it has measured its cases and another one has not.
@@ -99,7 +100,7 @@ class Windows:
     def _ready(self) -> dict[int, float]:
         """Those that wait for nothing but a window, and since when.
 
-        A case that is measured several times, for several agents, is measured in the order in which it was started.
+        A case of several environments is measured in the order in which it was started.
         """
         first: dict[Case, int] = {}
         for ticket, worker in self.running.items():
@@ -164,8 +165,7 @@ class Windows:
                 self._pause(ticket)
         for ticket in opening:
             self._resume(ticket)
-            self.workers.resume(ticket)  # whoever stopped it
-            self.workers.go_on(ticket)
+            self.workers.proceed(ticket, Stage.MEASURE)
             self.running[ticket].deadline_s = self.now_s() + ANSWER_TO_OPENING_S
 
     def _opens(self, ticket: int, before: Iterable[Lane]) -> bool:
@@ -181,7 +181,7 @@ class Windows:
         for ticket in self.running:
             self._resume(ticket)
         for ticket in self.held & set(self.running):
-            self.workers.go_on(ticket)
+            self.workers.proceed(ticket, Stage.EXAMINE)
         self.held.clear()
 
     def _pause(self, ticket: int) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import queue
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,15 +23,15 @@ from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable, cache_variables
 from torchzoo.case import EAGER, Case
 from torchzoo.errors import attempt, written
 from torchzoo.machine import process
-from torchzoo.machine.facts import MachineInfo
 from torchzoo.machine.limits import physical_cores, pin
 from torchzoo.machine.process import with_room
-from torchzoo.record import Alone, Checked, Failed, FailureKind, Measured, Outcome, Skipped
-from torchzoo.run import messages
+from torchzoo.record import Alone, Checked, Failed, Measured, Outcome, Skipped
+from torchzoo.run import protocol
 from torchzoo.run.alone import alone_in_process, with_alone
 from torchzoo.run.debugging import case_folder
-from torchzoo.run.failures import STACKS_SIGNAL, failure
+from torchzoo.run.failures import STACKS_SIGNAL, died, failure
 from torchzoo.run.lanes import Lane
+from torchzoo.run.lines import write_line
 from torchzoo.run.ranks import Rank, Watch, fork_ranks
 from torchzoo.run.workers import Timed
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
@@ -41,12 +39,6 @@ from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
     from torchzoo.measure.host import HostGate
-
-#: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
-PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
-
-#: The environment variable with the file in which `torchzoo.run.preload` reports on each of them.
-REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 
 #: Inductor's own variable: how many processes compile kernels.
 COMPILE_THREADS_VARIABLE = "TORCHINDUCTOR_COMPILE_THREADS"
@@ -56,10 +48,6 @@ COMPILE_THREADS_VARIABLE = "TORCHINDUCTOR_COMPILE_THREADS"
 FLIGHT_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 COLLECTIVES_RECORDED = 10
 
-#: The message that opens a worker's measuring window, lets it begin its check, or ends the wait of a case with several
-#: ranks after its window.
-GO = "go"
-
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """All that a worker needs to know."""
@@ -68,17 +56,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     spec: ModelSpec
     settings: Settings
     lane: Lane
-    cores: tuple[int, ...]  # that the run may use; libgomp may have bound the fork server to one (OMP_PROC_BIND)
+    cores: tuple[int, ...]  # that the run may use; libgomp may have bound the server to one (OMP_PROC_BIND)
     undisturbed_loop_s: float | None  # `environment.host_loop_s` of a host that does nothing else; None: not known
     log: str  # where its standard output and error go
     scratch: str  # an empty folder, for packages of compiled code and for compile caches that start cold
 
 
 @with_room
-def work(request: Request, connection: Connection) -> None:
-    """Send each stage as it begins, wait for the measuring window, then send the outcome."""
-    os.setsid()  # a process group of its own, to be stopped and killed whole
-    _close_inherited()
+def work(argument: bytes, connection: Connection) -> None:
+    """Send each stage as it begins, wait for the measuring window, then send the outcome. `argument` is a `Request`."""
+    request = msgspec.json.decode(argument, type=Request)
     _redirect_output(request.log)
     faulthandler.enable()
     faulthandler.register(STACKS_SIGNAL)
@@ -88,6 +75,7 @@ def work(request: Request, connection: Connection) -> None:
     may_use = request.lane.near_cores or request.cores
     pin(may_use)
     stage = Stage.START
+    send = partial(write_line, connection.fileno())
 
     def tell(new: Stage) -> None:
         nonlocal stage
@@ -96,9 +84,14 @@ def work(request: Request, connection: Connection) -> None:
             if own_cores:
                 pin(may_use)  # all of them again: the window is over
             tracing.close()  # a check compiles once more
-        messages.send(connection, messages.encode(new))
+        send(protocol.encode(new))
         if (new is Stage.EXAMINE and ranks) or new is Stage.HOLD:
-            go.acquire()  # other cases with several ranks are measured on these devices; or others use the memory
+            # Other cases with several ranks are measured on these devices, or others use the memory.
+            wait_for(Stage.CHECK if new is Stage.HOLD else Stage.EXAMINE)
+
+    def wait_for(stage: Stage) -> None:
+        permitted = permissions.get()
+        assert permitted is stage, f"{stage} comes next, not {permitted}"
 
     tracing, alone = contextlib.ExitStack(), None
     if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:
@@ -110,31 +103,31 @@ def work(request: Request, connection: Connection) -> None:
     ranks = _fork_ranks(request, connection)
     tracing.callback(_start_trace(request))
     own_cores = request.lane.cores_of(0)
-    go = _listen(connection)
+    permissions = _listen(connection)
 
     def window() -> None:
-        go.acquire()
+        wait_for(Stage.MEASURE)
         if own_cores:  # else its threads stay where they are: OpenMP may have bound each to a core
             pin(own_cores)
 
     watch = Watch(
         ranks,
-        died=lambda rank, code: _rank_died(rank, code, request.log),
-        send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
+        died=lambda rank, code: died(code, Stage.START, Path(request.log), who=f"rank {rank}"),
+        send=lambda why: send(_outcome_line(why, stage, request.log)),
     )
-    keep = partial(_keep, connection, alone)
+    keep = partial(_keep, send, alone)
     measure = partial(_measure, request, tell, window=window, ranks=ranks, keep=keep)
     result = attempt(lambda: with_alone(measure(), alone))
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
     line = _outcome_line(cause or result, stage, request.log)
-    watch.end(lambda: messages.send(connection, line))
+    watch.end(lambda: send(line))
 
 
-def _keep(connection: Connection, alone: Alone | Skipped | Failed | None, measured: Measured) -> None:
+def _keep(send: Callable[[bytes], None], alone: Alone | Skipped | Failed | None, measured: Measured) -> None:
     """Send what is measured so far. If it can't be recorded, the outcome will say why."""
-    line = attempt(lambda: messages.encode(Timed(with_alone(measured, alone))))
+    line = attempt(lambda: protocol.encode(Timed(with_alone(measured, alone))))
     if isinstance(line, bytes):
-        messages.send(connection, line)
+        send(line)
 
 
 def _outcome_line(result: Outcome | Exception, stage: Stage, log: str) -> bytes:
@@ -147,11 +140,11 @@ def _outcome_line(result: Outcome | Exception, stage: Stage, log: str) -> bytes:
         outcome = failure(result, stage, log)
     else:
         outcome = msgspec.structs.replace(result, stage=stage) if isinstance(result, Failed) else result
-    line = attempt(lambda: messages.encode(outcome))
+    line = attempt(lambda: protocol.encode(outcome))
     if isinstance(line, Exception):
         failed = failure(line, stage, log)
         text = f"what the model says of itself can't be recorded: {failed.message}"
-        line = messages.encode(msgspec.structs.replace(failed, message=text))
+        line = protocol.encode(msgspec.structs.replace(failed, message=text))
     return line
 
 
@@ -187,12 +180,6 @@ def _start_trace(request: Request, rank: int = 0) -> Callable[[], None]:
     trace = StructuredTrace(case_folder(request.settings.debug_dir, request.case), rank)
     trace.start()
     return trace.stop
-
-
-def _rank_died(rank: int, code: int, log: str) -> Failed:
-    how = signal.Signals(-code).name if code < 0 else f"status {code}"
-    message = f"rank {rank} ended with {how}, and said nothing"
-    return Failed(kind=FailureKind.CRASHED, stage=Stage.START, message=message, log=log)
 
 
 def _threads(request: Request, rank: int = 0) -> int | None:
@@ -293,69 +280,23 @@ def _alone(request: Request) -> Alone | Skipped | Failed:
     return alone_in_process(measure, request.settings.limits.alone_s, request.log)
 
 
-def tell_machine_info(connection: Connection) -> None:
-    """Send what the machine has, or one line that says why torch can't tell."""
-    answer: MachineInfo | str
-    try:
-        from torchzoo.machine.facts import collect_machine_info
+def _listen(connection: Connection) -> queue.SimpleQueue[Stage]:
+    """Return a queue of the stages that the runner lets this worker begin.
 
-        answer = collect_machine_info()
-    except (ImportError, OSError, RuntimeError) as error:
-        why = import_error("torch") or " ".join(str(error).split())
-        answer = f"torch can't be used here: {why[:300]}"
-    with contextlib.suppress(BrokenPipeError):  # who asked was interrupted
-        connection.send(answer)
-
-
-def import_error(module: str) -> str:
-    """The last line of what importing a module says in a new Python; empty if that works.
-
-    The server, of which this process is a fork, has tried to import it before. After that, a second try may fail
-    because it is the second.
+    If the runner or the server is gone, the worker ends itself.
     """
-    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)  # noqa: S603
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if done.returncode and lines else ""
-
-
-def tell_measured_peaks(connection: Connection, device_name: str) -> None:
-    """Send the name of a device, its threads (of a CPU) and its measured peaks; or one line that says why not."""
-    try:
-        import torch
-
-        from torchzoo.devices import device_of
-        from torchzoo.measure.passes.measured_peaks import measure_peaks
-
-        device = torch.device(device_name)
-        if device.type != "cpu":
-            torch.accelerator.set_device_index(device)
-        threads = torch.get_num_threads() if device.type == "cpu" else None
-        connection.send((device_of(device).name(), threads, measure_peaks(device)))
-    except (ImportError, OSError, RuntimeError) as error:
-        connection.send(f"can't measure {device_name}: {' '.join(str(error).split())[:300]}")
-
-
-def tell_host_speed(connection: Connection, cores: tuple[int, ...]) -> None:
-    """Send how long the host's loop takes on an undisturbed one of these cores, in seconds."""
-    from torchzoo.measure.host import undisturbed_loop_s
-
-    connection.send(undisturbed_loop_s(cores))
-
-
-def _listen(connection: Connection) -> threading.Semaphore:
-    """A semaphore that the parent raises with each `GO`. If the parent is gone, the worker ends itself."""
-    go = threading.Semaphore(0)
+    stages: queue.SimpleQueue[Stage] = queue.SimpleQueue()
 
     def listen() -> None:
-        try:
-            while connection.recv() == GO:
-                go.release()
-        except (EOFError, OSError):
-            os.killpg(0, signal.SIGKILL)
+        reader = os.fdopen(connection.fileno(), "rb", closefd=False)
+        with contextlib.suppress(OSError):
+            for line in reader:
+                stages.put(msgspec.json.decode(line, type=Stage))
+        os.killpg(0, signal.SIGKILL)
 
-    os.register_at_fork(after_in_child=connection.close)  # compilers' processes must not hold the parent's pipe open
+    os.register_at_fork(after_in_child=connection.close)  # compilers' processes have nothing to say
     threading.Thread(target=listen, daemon=True, name="torchzoo-parent").start()
-    return go
+    return stages
 
 
 def _set_environment(request: Request) -> None:
@@ -364,18 +305,6 @@ def _set_environment(request: Request) -> None:
     os.environ.update(cache_variables(Path(request.settings.cache_dir or request.scratch)))
     if request.case.world > 1 and Pass.LEAK_CHECK in request.settings.passes:
         os.environ.update(dict.fromkeys(FLIGHT_RECORDER_SIZES, str(COLLECTIVES_RECORDED)))
-
-
-def _close_inherited() -> None:
-    """Close what multiprocessing shares among all its processes: whoever writes garbage there ends the fork server.
-
-    Code of a model that needs them starts a fork server or a resource tracker of its own.
-    """
-    for shared, name in ((forkserver._forkserver, "_forkserver_alive_fd"), (resource_tracker._resource_tracker, "_fd")):
-        if (descriptor := getattr(shared, name, None)) is not None:
-            setattr(shared, name, None)
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
 
 
 def _redirect_output(log: str) -> None:

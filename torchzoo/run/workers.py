@@ -10,20 +10,15 @@ import msgspec
 
 from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Outcome
 from torchzoo.run.lanes import Lane
+from torchzoo.run.lines import Garbled
 from torchzoo.run.plan import PlannedCase
 from torchzoo.settings import Stage
 
 
 class Exited(msgspec.Struct, frozen=True, tag=True):
-    """A worker's process is gone; `code` as `multiprocessing` gives it: negative for a signal."""
+    """A worker's process is gone; `code` is negative for a signal."""
 
     code: int
-
-
-class Garbled(msgspec.Struct, frozen=True, tag=True):
-    """A worker sent what no worker sends. Nothing that comes after it is read."""
-
-    what: str
 
 
 class Timed(msgspec.Struct, frozen=True, tag="timed"):
@@ -44,7 +39,7 @@ Message = Stage | Outcome | Timed | Garbled | Exited
 
 
 class Workers(Protocol):
-    """Processes by ticket. `torchzoo.run.processes` has the real ones; tests use fakes."""
+    """Processes by ticket. `torchzoo.run.pool` has the real ones; tests use fakes."""
 
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None: ...
 
@@ -52,11 +47,8 @@ class Workers(Protocol):
         """The messages that came within `timeout_s`, each with its ticket. `Exited` is a ticket's last message."""
         ...
 
-    def go_on(self, ticket: int) -> None:
-        """Tell a waiting worker to go on.
-
-        It may measure, begin its check, or, with several ranks, examine.
-        """
+    def proceed(self, ticket: int, stage: Stage) -> None:
+        """Let a worker that waits begin this stage: measuring, its check, or, with several ranks, examining."""
         ...
 
     def pause(self, ticket: int) -> None:
@@ -65,7 +57,7 @@ class Workers(Protocol):
 
     def resume(self, ticket: int) -> None: ...
 
-    def tell_stacks(self, ticket: int) -> None:
+    def write_stacks(self, ticket: int, log: Path) -> None:
         """Let a worker and its ranks write into the worker's log what they are doing, as far as they can."""
         ...
 
