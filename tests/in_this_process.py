@@ -57,7 +57,7 @@ def servers_that_stay() -> Iterator[None]:
 
 
 def _key(pool: Pool) -> tuple[object, ...]:
-    """What the state of a server depends on."""
+    """Return all that the state of a server depends on."""
     asked = (*pool.preload, *pool.refused, pool.import_limit_s, pool.name, pool._python, *pool._variables.items())
     variables = [one for one in os.environ.items() if one[0] != "PYTEST_CURRENT_TEST"]
     return (*asked, *variables, str(Path.cwd()), *sys.path)

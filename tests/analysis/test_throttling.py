@@ -12,7 +12,8 @@ import pytest
 
 from examples import measured
 from torchzoo.analysis import throttling
-from torchzoo.devices.cuda import _throttled_s, foreign_processes
+from torchzoo.devices.cuda import _throttled_s
+from torchzoo.devices.foreign import foreign_processes
 from torchzoo.record import Block, DeviceState, RankResult
 from torchzoo.report.remarks import remarks
 

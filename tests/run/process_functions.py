@@ -1,4 +1,4 @@
-"""What the processes of tests do: for each fault a function with the arguments of `torchzoo.run.server.call`."""
+"""Functions for the processes of tests, one for each fault, called with an argument and a connection."""
 
 # ruff: noqa: ARG001  all have the same arguments
 

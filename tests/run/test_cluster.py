@@ -22,7 +22,7 @@ from torchzoo.machine.differences import machine_kind
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Environment, Failed, FailureKind, Gpu, Record, Skipped
 from torchzoo.run.cluster import ANY, Cluster, ClusterSession, choose_kinds
-from torchzoo.run.host_process import Entered, Finished, HostStart, Ready
+from torchzoo.run.host_process import Entered, Finished, HostReady, HostStart
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.ray_hosts import ClusterError, Event, Lost
@@ -82,7 +82,7 @@ class FakeHosts:
         host.running.clear()
         machine = MachineInfo(devices={"cpu": 1}, dynamo_backends=(), environment=host.facts)
         lanes = tuple(Lane(device="cpu", cores=(number,), host=name) for number in range(host.lanes))
-        ready = Ready(
+        ready = HostReady(
             machine=machine,
             missing={},
             lanes=lanes,
@@ -107,7 +107,7 @@ class FakeHosts:
         self.dismissed.append(name)
 
     def expected(self) -> bool:
-        return any(isinstance(event, Ready) for _, event in self.events)
+        return any(isinstance(event, HostReady) for _, event in self.events)
 
     def wait(self, _: float) -> list[tuple[str, Event]]:
         self.steps += 1

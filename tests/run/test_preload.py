@@ -1,4 +1,4 @@
-"""What a library does at its import stays with the models that use it: settings, threads, hangs, what it prints."""
+"""Settings, threads, hangs and output of a library's import stay with the models that use the library."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_libraries_that_are_not_harmless_are_left_to_workers(tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_a_library_costs_only_the_models_that_import_it(tmp_path: Path, temporary: Path) -> None:
-    """One run of four models with a strange library each, and a plain one, which is measured as if it were alone."""
+    """Run four models with a strange library each, and a plain model, which is measured as if it were alone."""
     for name, library in {"settings": SETTINGS, "leaves": LEAVES, "hangs": HANGS, "dies": DIES}.items():
         (tmp_path / f"strange_{name}.py").write_text(library)
         make_folder(tmp_path / "zoo", name, code=f"import strange_{name}\n{TINY}")

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from examples import CASE, ROOT, SPEC, measured
-from torchzoo.devices.cuda import foreign_processes, run_ancestor
+from torchzoo.devices.foreign import foreign_processes, run_ancestor
 from torchzoo.files import to_json
 from torchzoo.machine.limits import this_thread_on, usable_cores
 from torchzoo.record import Failed, FailureKind, Skipped
@@ -54,7 +54,7 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def messages_of(pool: Pool, ticket: int, until_last: type = Exited) -> list[Message]:
-    """What a process says until a message of that kind."""
+    """Return the messages of a process up to the first of that kind."""
     found: list[Message] = []
 
     def is_over() -> bool:

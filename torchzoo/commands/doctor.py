@@ -36,7 +36,7 @@ from torchzoo.report import terminal
 from torchzoo.report.document import Column, table
 from torchzoo.run.batches import TIME_LIMIT_S, default_file
 from torchzoo.run.cluster import Cluster
-from torchzoo.run.host_process import HostStart, Ready
+from torchzoo.run.host_process import HostReady, HostStart
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.pool import Pool
 from torchzoo.run.ray_hosts import ClusterError, RayHosts
@@ -277,7 +277,7 @@ def _show_cluster(executor: Executor) -> int:
     return 0
 
 
-def _show_hosts(ready: Mapping[str, Ready]) -> None:
+def _show_hosts(ready: Mapping[str, HostReady]) -> None:
     kinds: dict[MachineKind, int] = {}
     rows = []
     for name, one in ready.items():

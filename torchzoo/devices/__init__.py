@@ -1,4 +1,4 @@
-"""What differs between kinds of device, behind one protocol (`torchzoo.devices.generic`).
+"""The differences between kinds of device, behind one protocol (`torchzoo.devices.generic`).
 
 A new kind is a file with a subclass of `Device`, named in `KINDS`. Other kinds run by `torch.accelerator` alone.
 """
@@ -21,6 +21,17 @@ KINDS: tuple[type[Device], ...] = (CpuDevice, CudaDevice)
 def device_of(device: torch.device) -> Device:
     """Return the device by its kind."""
     return next((kind for kind in KINDS if kind.kind == device.type), Device)(device)
+
+
+def accelerator_is_in_use() -> bool:
+    """Whether this process has used the accelerator, so that forks of it can't."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator(check_available=False)
+    if accelerator is None:
+        return False
+    is_initialized = getattr(torch.get_device_module(accelerator), "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
 
 
 def software() -> dict[str, Any]:

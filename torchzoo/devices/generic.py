@@ -1,6 +1,6 @@
 """A device by `torch.accelerator` alone. Other kinds are subclasses that know more.
 
-What a kind of device does not have is None, and costs the figure that needs it.
+A method returns None for a property that the kind of device lacks; the record then lacks the figure of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Switch(NamedTuple):
 
 
 class Device:
-    """One device of any kind.
+    """A device, of any kind that PyTorch supports.
 
     Args:
         device: with its index, where the kind has several.
@@ -160,17 +160,6 @@ class Device:
         yield False
 
     # --- of the kind, without a device ---
-
-    @classmethod
-    def is_in_use(cls) -> bool:
-        """Whether something in this process has used the accelerator, so that forks of it may not."""
-        import torch
-
-        accelerator = torch.accelerator.current_accelerator(check_available=False)
-        if accelerator is None:
-            return False
-        is_initialized = getattr(torch.get_device_module(accelerator), "is_initialized", None)
-        return is_initialized is not None and bool(is_initialized())
 
     @classmethod
     def software(cls) -> dict[str, Any]:

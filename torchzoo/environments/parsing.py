@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -238,6 +238,27 @@ def _checkout(word: str) -> Checkout:
 def clean_variables() -> dict[str, str]:
     """Return the variables of this process, without those that lead other programs to the wrong place."""
     return {name: value for name, value in os.environ.items() if name not in _MISLEADING and name[:4] != "GIT_"}
+
+
+def run_without_input(
+    command: Sequence[str], variables: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that has nothing to read from, and return what it printed as text.
+
+    Raises:
+        OSError: the program can't be started.
+        subprocess.TimeoutExpired: the program took longer than `timeout_s`.
+    """
+    return subprocess.run(  # noqa: S603  words that were checked
+        command,
+        env=dict(variables),
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_s,
+    )
 
 
 def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from torchzoo.environments.parsing import parse
+from torchzoo.environments.parsing import parse, run_without_input
 from torchzoo.errors import UsageError, nearest, one_line
 
 #: Seconds that pip or git may take. An index on the network can be slow.
@@ -307,16 +307,7 @@ def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a program that only reads, without a prompt for a password."""
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "PIP_NO_INPUT": "1", "LC_ALL": "C"}
     try:
-        return subprocess.run(  # noqa: S603  git and pip, with checked words
-            command,
-            env=environment,
-            check=False,
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            stdin=subprocess.DEVNULL,
-            timeout=PATIENCE_S,
-        )
+        return run_without_input(command, environment, PATIENCE_S)
     except FileNotFoundError as error:
         raise UsageError(f"`{command[0]}` is not installed") from error
     except subprocess.TimeoutExpired as error:

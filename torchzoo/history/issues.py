@@ -18,7 +18,7 @@ import msgspec
 from torchzoo.analysis.command_lines import shell_line, words
 from torchzoo.analysis.compare import RunComparison
 from torchzoo.case import Case
-from torchzoo.environments.parsing import clean_variables
+from torchzoo.environments.parsing import clean_variables, run_without_input
 from torchzoo.errors import attempt, one_line
 from torchzoo.history.blame import Found
 from torchzoo.history.candidates import package_of, short_name
@@ -229,7 +229,9 @@ def post(path: Path, title: str, repository: str | None) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".md", encoding="utf-8") as body:
         body.write(path.read_text(encoding="utf-8").partition("\n")[2].lstrip("\n"))
         body.flush()
-        done = attempt(lambda: _gh(["issue", "create", *where, "--title", title, "--body-file", body.name]))
+        command = ["gh", "issue", "create", *where, "--title", title, "--body-file", body.name]
+        variables = {**clean_variables(), "GH_PROMPT_DISABLED": "1"}
+        done = attempt(lambda: run_without_input(command, variables, PATIENCE_S))
     match done:
         case FileNotFoundError():
             return "gh is not installed (https://cli.github.com)"
@@ -241,16 +243,3 @@ def post(path: Path, title: str, repository: str | None) -> str:
         return f"gh failed: {one_line(done.stderr) if done.stderr.strip() else f'status {done.returncode}'}"
     write_whole(path.with_suffix(".url"), (done.stdout.split() or ["posted"])[-1].encode())
     return ""
-
-
-def _gh(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603
-        ["gh", *words],  # noqa: S607  the user's gh
-        env={**clean_variables(), "GH_PROMPT_DISABLED": "1"},
-        check=False,
-        capture_output=True,
-        encoding="utf-8",
-        errors="backslashreplace",
-        stdin=subprocess.DEVNULL,
-        timeout=PATIENCE_S,
-    )

@@ -22,7 +22,7 @@ from torchzoo.machine.differences import MachineKind, differences_of_kinds, mach
 from torchzoo.record import Failed, FailureKind, Host, Manifest, Record
 from torchzoo.run import plan
 from torchzoo.run.debugging import kept
-from torchzoo.run.host_process import Entered, Finished, HostStart, Ready
+from torchzoo.run.host_process import Entered, Finished, HostReady, HostStart
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
@@ -51,7 +51,7 @@ class _Taker:
     """A host that takes cases."""
 
     kind: MachineKind
-    ready: Ready
+    ready: HostReady
     held: dict[Case, Entered | None] = field(default_factory=dict)  # the stage of each case that has begun
 
     def runs(self, case: Case) -> bool:
@@ -81,7 +81,7 @@ class CaseQueue:
         """How many cases have no record."""
         return len(self._waiting) + sum(len(taker.held) for taker in self._takers.values())
 
-    def join(self, name: str, ready: Ready) -> None:
+    def join(self, name: str, ready: HostReady) -> None:
         """A host can run cases from now on."""
         self._takers[name] = _Taker(machine_kind(ready.machine.environment), ready)
 
@@ -170,7 +170,7 @@ class Cluster:
 
     def __init__(self, hosts: RayHosts, say: Say, now_s: Callable[[], float] = time.monotonic) -> None:
         self.hosts = hosts
-        self.ready: dict[str, Ready] = {}
+        self.ready: dict[str, HostReady] = {}
         self._kinds: tuple[MachineKind, ...] | None = None  # None until they are chosen
         self._say = say
         self._now_s = now_s
@@ -209,9 +209,9 @@ class Cluster:
         happened: list[tuple[str, Event]] = []
         for name, event in self.hosts.wait(WAIT_S):
             match event:
-                case Ready() if why := self._why_not(event):
+                case HostReady() if why := self._why_not(event):
                     self._dismiss(name, why)
-                case Ready():
+                case HostReady():
                     self.ready[name] = event
                     happened.append((name, event))
                 case Lost(why=why):
@@ -222,7 +222,7 @@ class Cluster:
                     happened.append((name, event))
         return happened
 
-    def _why_not(self, ready: Ready) -> str | None:
+    def _why_not(self, ready: HostReady) -> str | None:
         environment = ready.machine.environment
         if environment.torchzoo != __version__:
             return f"it has torchzoo {environment.torchzoo}, here is {__version__}"
@@ -324,7 +324,7 @@ class ClusterSession:
             while queue.left:
                 for name, event in events:
                     match event:
-                        case Ready():
+                        case HostReady():
                             queue.join(name, event)
                             self.manifest = _with_hosts(self.manifest, {name: event})
                             run_store.begin(self.manifest)
@@ -424,7 +424,7 @@ def resumed_cluster_run(
     return ClusterSession(manifest, rest.plan(_missing(cluster)), rest.done, cluster)
 
 
-def _with_hosts(manifest: Manifest, ready: Mapping[str, Ready]) -> Manifest:
+def _with_hosts(manifest: Manifest, ready: Mapping[str, HostReady]) -> Manifest:
     """The manifest with these hosts added, those with the same lanes that it has already excepted."""
     hosts = [
         Host(

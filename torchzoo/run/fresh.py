@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 import traceback
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +26,7 @@ from torchzoo.machine.process import with_room
 from torchzoo.measure.trial_records import Ask, Fresh, Took
 from torchzoo.record import Failed, Skipped
 from torchzoo.run.failures import died, failure, garbled, late
-from torchzoo.run.lines import Garbled, LineReader, write_line
+from torchzoo.run.lines import Garbled, LineReader, function_named, write_line
 from torchzoo.run.process_tree import end_with_parent, kill_all
 from torchzoo.settings import Stage
 
@@ -146,8 +145,7 @@ def answer() -> None:
 
 
 def _called(fresh: Fresh) -> Took:
-    module, _, function = fresh.ask.function.partition(":")
-    return Took(result=msgspec.to_builtins(getattr(import_module(module), function)(fresh)))
+    return Took(result=msgspec.to_builtins(function_named(fresh.ask.function)(fresh)))
 
 
 def _outcome(found: Took | Exception, stage: Stage, log: str) -> Outcome:

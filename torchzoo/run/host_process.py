@@ -43,7 +43,7 @@ LOG_BYTES = 2**18  # the end of a worker's log that the runner gets
 
 
 class HostStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line from the runner. The answer is `Ready` or `HostRefused`.
+    """The first line from the runner. The answer is `HostReady` or `HostRefused`.
 
     `settings.jobs` and `settings.compile_threads` are not used: they follow from `jobs` and from the host's cores.
     """
@@ -59,7 +59,7 @@ class HostStart(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = None
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class HostReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The host has loaded the libraries of the models, and can run cases."""
 
     machine: MachineInfo
@@ -89,7 +89,7 @@ class HostRefused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-Answer = Ready | Entered | Finished | HostRefused
+Answer = HostReady | Entered | Finished | HostRefused
 
 
 class _Connection:
@@ -157,7 +157,7 @@ def _serve(runner: _Connection) -> None:
     lanes = tuple(msgspec.structs.replace(lane, host=start.host) for lane in found)
     speed_s = server.host_speed(lanes)
     runner.tell(
-        Ready(
+        HostReady(
             machine=machine,
             missing=missing([*specs.values()], start.backends),
             lanes=lanes,

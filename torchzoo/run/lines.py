@@ -6,7 +6,9 @@ Nobody waits for more than is there, so that a process that writes half a line, 
 from __future__ import annotations
 
 import os
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -20,6 +22,13 @@ class Garbled(msgspec.Struct, frozen=True, tag=True):
     """A process sent what is no message. Nothing that comes after it is read."""
 
     what: str
+
+
+def function_named(text: str) -> Callable[..., Any]:
+    """Return the function that a message names as `module:function`."""
+    module, _, name = text.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 def write_line(file: int, line: bytes) -> None:

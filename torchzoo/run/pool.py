@@ -22,7 +22,7 @@ import msgspec
 
 import torchzoo
 from torchzoo.case import Backend
-from torchzoo.devices.cuda import RUNNER_VARIABLE
+from torchzoo.devices.foreign import RUNNER_VARIABLE
 from torchzoo.errors import TorchzooError
 from torchzoo.files import to_json
 from torchzoo.machine.facts import MachineInfo

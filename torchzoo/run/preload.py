@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from torchzoo.devices.generic import Device
+from torchzoo.devices import accelerator_is_in_use
 from torchzoo.errors import attempt
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.run import worker  # noqa: F401  each worker finds it loaded
@@ -51,7 +51,7 @@ class Inherited:
             found.append("the open files")
         if psutil.Process().children():
             found.append("the processes")
-        if _has_used_accelerator():
+        if accelerator_is_in_use():
             found.append(USED_ACCELERATOR)
         return tuple(found)
 
@@ -144,11 +144,6 @@ def _functions_of_torch() -> dict[str, object]:
 def _is_torchs(function: object) -> bool:
     """Whether PyTorch itself put it there, as Dynamo does when it is imported."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
-
-
-def _has_used_accelerator() -> bool:
-    """Whether something in this process has used the device: CUDA can't be used in its forks then."""
-    return Device.is_in_use()
 
 
 def _open_files() -> set[str]:

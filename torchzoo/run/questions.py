@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,7 +14,7 @@ from torchzoo.files import to_json
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import MeasuredPeaks
 from torchzoo.run import resources
-from torchzoo.run.lines import write_line
+from torchzoo.run.lines import function_named, write_line
 from torchzoo.run.protocol import CanNotTell, Question, Told
 from torchzoo.zoo.spec import ModelSpec
 
@@ -23,8 +22,7 @@ from torchzoo.zoo.spec import ModelSpec
 def answer(argument: bytes, connection: Connection) -> None:
     """Call the function of a `Question`, and send what it returns."""
     question = msgspec.json.decode(argument, type=Question)
-    module, _, name = question.function.partition(":")
-    found = attempt(lambda: getattr(import_module(module), name)(*question.arguments))
+    found = attempt(lambda: function_named(question.function)(*question.arguments))
     if isinstance(found, Exception) and not isinstance(found, TorchzooError):
         traceback.print_exception(found)
     told = CanNotTell(message=one_line(found)) if isinstance(found, Exception) else Told(result=found)

@@ -26,7 +26,7 @@ from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.files import to_json
 from torchzoo.machine.facts import VARIABLE_PREFIXES
-from torchzoo.run.host_process import Answer, Entered, Finished, HostRefused, HostStart, Ready
+from torchzoo.run.host_process import Answer, Entered, Finished, HostReady, HostRefused, HostStart
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import CPU
 
@@ -53,7 +53,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-Event = Ready | Entered | Finished | Lost
+Event = HostReady | Entered | Finished | Lost
 
 
 class HostActor:
@@ -254,7 +254,7 @@ class RayHosts:
         if isinstance(answer, HostRefused):
             self.dismiss(name)
             return Lost(why=answer.message)
-        placed.is_ready = placed.is_ready or isinstance(answer, Ready)
+        placed.is_ready = placed.is_ready or isinstance(answer, HostReady)
         return answer
 
     def _place(self) -> None:

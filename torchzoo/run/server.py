@@ -36,7 +36,7 @@ from torchzoo.errors import attempt, one_line
 from torchzoo.files import to_json
 from torchzoo.run import protocol
 from torchzoo.run.failures import STACKS_SIGNAL
-from torchzoo.run.lines import Garbled, LineReader
+from torchzoo.run.lines import Garbled, LineReader, function_named
 from torchzoo.run.process_tree import (
     adopt_orphans,
     children,
@@ -261,7 +261,8 @@ def _live(
         os.setsid()  # a process group of its own, to be stopped and killed whole
         close()
         servers.close()
-        error = attempt(partial(call, request.function, bytes(request.argument), Connection(channel.detach())))
+        argument, connection = bytes(request.argument), Connection(channel.detach())
+        error = attempt(lambda: function_named(request.function)(argument, connection))
         if error is None:
             code = 0
         else:
@@ -272,12 +273,6 @@ def _live(
         for stream in (sys.stdout, sys.stderr):
             attempt(stream.flush)
         os._exit(code)
-
-
-def call(function: str, argument: bytes, connection: Connection) -> None:
-    """Call the `module:function` that a process is for."""
-    module, _, name = function.partition(":")
-    getattr(import_module(module), name)(argument, connection)
 
 
 def main() -> None:

@@ -43,14 +43,15 @@ def measure_growth(
     count = max(min_steps, min(steps, int(budget_s / step_s)))
     device_bytes, host_bytes, heap_bytes, objects = (array("q", bytes(8 * count)) for _ in range(4))
     process, heap = psutil.Process(), _heap_reader()
-    is_counted = device_of(device).allocator_bytes("memory_allocated") is not None
+    own = device_of(device)
+    is_counted = own.allocator_bytes("memory_allocated") is not None
     with quiet_python():
         for index in range(count):
             step()
             clock.synchronize()
             gc.collect()
             if is_counted:
-                device_bytes[index] = device_of(device).allocator_bytes("memory_allocated") or 0
+                device_bytes[index] = own.allocator_bytes("memory_allocated") or 0
             if heap is not None:
                 heap_bytes[index] = heap()
             host_bytes[index] = process.memory_full_info().uss
