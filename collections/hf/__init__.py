@@ -46,11 +46,13 @@ from .work import CACHE, GENERATING, PROMPT, WORK, length
 POSITIONS_BEHIND_PADDING = (
     "Camembert",
     "Data2VecText",
-    "Ibert",
+    "IBert",
+    "LayoutLMv3",
     "Lilt",
     "Longformer",
     "Luke",
     "MPNet",
+    "MarkupLM",
     "Roberta",
     "XLMRoberta",
     "Xmod",
@@ -167,6 +169,7 @@ TASKS: dict[str, type] = {
     "ForQuestionAnswering": QuestionAnswerer,
     "ForQuestionAnsweringSimple": QuestionAnswerer,
     "ForConditionalGeneration": Seq2SeqLM,
+    "ForTextToText": Seq2SeqLM,
     "MTModel": Seq2SeqLM,
     "": LanguageModel,
 }

@@ -10,7 +10,7 @@ import pytest
 from test_contract import skip_without_its_libraries
 
 from torchzoo.case import Mode
-from torchzoo.model.tasks import SupervisedModel
+from torchzoo.model.tasks import Seq2SeqLM, SupervisedModel
 from torchzoo.zoo import contract
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.folders import bundled, import_folder
@@ -46,6 +46,32 @@ def test_a_class_of_each_task_takes_its_steps_in_a_small_form(name: str) -> None
         assert isinstance(model, SupervisedModel)
         assert sum(one.numel() for one in model.network.parameters()) < min(spec.parameters, 20_000_000)
         assert contract.check_step(model, spec) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("hf:CTRLLMHeadModel", {"n_layer": 1, "n_embd": 64, "dff": 64, "n_head": 4}),
+        ("hf:IBertForMaskedLM", {"num_hidden_layers": 1}),
+        ("hf:LayoutLMv3ForTokenClassification", {"num_hidden_layers": 1}),
+        ("hf:MarkupLMForTokenClassification", {"num_hidden_layers": 1}),
+        ("hf:RobertaForMaskedLM", {"num_hidden_layers": 1}),
+        ("hf:WhisperForCausalLM", {"decoder_layers": 1}),
+    ],
+)
+def test_every_token_has_a_position_where_a_class_has_few(name: str, sizes: dict[str, int]) -> None:
+    spec = CATALOG.spec(name)
+    skip_without_its_libraries(spec)
+    shallow = type("Shallow", (load_model_class(spec),), {"sizes": sizes})
+    contract.take_step(shallow(Mode.EVAL, "cpu", 1))
+
+
+def test_every_sequence_to_sequence_model_gets_tokens_for_its_decoder() -> None:
+    specs, errors = CATALOG.specs_of(CATALOG.select(["hf:*"]))
+    assert errors == []
+    names = [spec.name for spec in specs if spec.task == "seq2seq_lm"]
+    assert len(names) > 20
+    assert [name for name in names if not issubclass(load_model_class(CATALOG.spec(name)), Seq2SeqLM)] == []
 
 
 @pytest.mark.parametrize("collection", ["timm", "hf"])

@@ -71,7 +71,10 @@ def test_good_backends_are_correct_on_a_gpu(name: str, mode: Mode, precision: Pr
         CASE, mode=mode, backend=Backend(name, option or None), batch_size=8, device="cuda", precision=precision
     )
     found = check_case(case, SPEC, Classifier, torch.device("cuda", 0))
-    assert found.status is CheckStatus.CORRECT, found
+    statuses = [CheckStatus.CORRECT]
+    if precision is Precision.BF16:  # a gradient that is zero but for rounding may leave nothing to judge by
+        statuses.append(CheckStatus.PARTLY_CORRECT)
+    assert found.status in statuses, found
     assert allocated_bytes() - before < 2**20
 
 

@@ -267,7 +267,7 @@ def test_on_a_gpu_kernels_copies_and_gaps_are_found(*, replayed: bool, tmp_path:
     ended.record()
     clock.synchronize()
     for each in found.steps:
-        assert each.active_s == pytest.approx(began.elapsed_time(ended) / 1e3, rel=0.2)
+        assert 0.3 < each.active_s * 1e3 / began.elapsed_time(ended) < 3  # other processes may work on the device
         assert each.movement_s > 0
         assert each.wall_s - each.active_s - each.movement_s >= 0.02
     assert found.kernels[0].calls == 5 * len(found.steps)
@@ -275,7 +275,7 @@ def test_on_a_gpu_kernels_copies_and_gaps_are_found(*, replayed: bool, tmp_path:
     work_of_step = measure_device_work(step, clock, device)()
     assert work_of_step is not None
     assert work_of_step.kernels == 5  # and not one launch of a graph
-    assert work_of_step.active_s == pytest.approx(found.steps[-1].active_s + found.steps[-1].movement_s, rel=0.2)
+    assert 0.3 < work_of_step.active_s / (found.steps[-1].active_s + found.steps[-1].movement_s) < 3
 
 
 PROFILED = Breakdown(
