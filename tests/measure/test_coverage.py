@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from torchzoo.measure.passes.coverage import measure_coverage
 from torchzoo.measure.variant import Variant
@@ -225,3 +226,27 @@ def test_a_network_at_the_limit_runs_in_eager(network: Callable[..., nn.Module],
 @pytest.mark.parametrize(("network", "inputs"), [(_Relu, _lengths), (_ReluByLength, lambda _: (torch.ones(2, 5),))])
 def test_a_network_that_keeps_to_its_graphs_runs_in_them(network: Callable[..., nn.Module], inputs: Any) -> None:
     assert coverage(network(nn.Identity()), inputs=inputs).in_eager == 0
+
+
+@pytest.fixture
+def group() -> Iterator[distributed.ProcessGroup]:
+    """Of this process alone."""
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+    yield distributed.group.WORLD
+    distributed.destroy_process_group()
+
+
+class Normalized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normalized: Tensor = self.norm(self.layer(x))
+        return normalized
+
+
+def test_the_broadcast_of_buffers_between_ranks_is_no_operator_left_to_eager(group: distributed.ProcessGroup) -> None:
+    network = DistributedDataParallel(Normalized(), process_group=group)
+    found = coverage(network, inputs=lambda _: (torch.randn(8, 4),), after=lambda out: out.sum().backward(), limit=8)
+    assert found == Coverage(operators=3, in_eager=0)  # the layer, the norm, and its count of batches
