@@ -81,8 +81,11 @@ LAYER_DROPS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 CAUSAL = ("ForCausalLM", "LMHeadModel", "GenerationDecoder")
 #: Beginnings of the names of classes that put masks together themselves, so that they need transformers' own.
 OWN_MASKS = ("T5Gemma2",)
-#: A configuration that does not say how its layers attend says it of each.
-LAYERWISE = {"GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]}}
+#: More values of small networks: how each of two layers attends; positions in two dimensions, for 32 tokens.
+SMALL_OF = {
+    "GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]},
+    "ReformerConfig": {"axial_pos_shape": [4, 8]},
+}
 
 
 class FromConfig(LanguageModel):
@@ -146,7 +149,7 @@ def small_sizes(config_class: Any, sizes: dict[str, Any]) -> dict[str, Any]:
     for name, part in sizes.items():
         if name.endswith("_config"):
             small[name] = part | {key: least for key, least in SMALL.items() if part.get(key, 0) > least}
-    return sizes | small | LAYERWISE.get(config_class.__name__, {})
+    return sizes | small | SMALL_OF.get(config_class.__name__, {})
 
 
 class SpeechToText(FromConfig, Seq2SeqLM):
