@@ -29,13 +29,13 @@ from torchzoo.analysis.run_figures import Metric
 from torchzoo.case import Axes, Case, Mode
 from torchzoo.commands.arguments import backends_of, choices, seconds
 from torchzoo.environments.make import prepare
-from torchzoo.history import turns
 from torchzoo.history.confirm import measure_pair
-from torchzoo.history.turns import Place
 from torchzoo.record import Record
 from torchzoo.report import markdown
 from torchzoo.report.over_time import value_text
 from torchzoo.report.run_comparison import NAMES
+from torchzoo.run import experiment
+from torchzoo.run.experiment import Place
 from torchzoo.run.plan import DEFAULT, SMOKE
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -47,7 +47,7 @@ Difference = tuple[Case, Metric | Change, Verdict | None]
 Comparisons = Mapping[tuple[str, str], RunComparison]
 
 #: A study that goes on must have these as it began.
-KEPT = ("releases", "mode", "device", "backend", "bs", "threads", "time_limit", "confirm_from")
+KEPT = ("releases", "models", "repeats", "mode", "device", "backend", "bs", "threads", "time_limit", "confirm_from")
 #: The document shows the means of these.
 OF_MEANS = (Metric.LATENCY, Metric.HOST_MEMORY, Metric.COMPILE_TIME)
 
@@ -90,10 +90,9 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _note(arguments, folder / "study.json")
     places = {
-        release: Place(environment=prepare(f"torch=={release}"), folder=folder / release)
-        for release in arguments.releases
+        release: Place(software=prepare(f"torch=={release}"), folder=folder / release) for release in arguments.releases
     }
-    turns.measure(request, places, grows=True, on_record=_show)
+    experiment.measure(request, places, on_record=_show)
     compared = comparisons({release: read_run(folder / release) for release in arguments.releases})
     for base, candidate in compared:
         found = large(compared[base, candidate], arguments.confirm_from)
@@ -106,7 +105,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
 
 
 def _note(arguments: argparse.Namespace, path: Path) -> None:
-    """Keep what is measured. A begun study may get more models and repeats; all else must be as it was."""
+    """Keep what is measured. A begun study must be asked for as it was."""
     kept = {name: getattr(arguments, name) for name in KEPT}
     if path.exists():
         before = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""A laboratory without models: in place of `turns.measure`, it writes records with planted effects."""
+"""A laboratory without models: in place of `experiment.measure`, it writes records with planted effects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from torchzoo.case import Case, Mode
 from torchzoo.commands import ab, bisect
 from torchzoo.environments import make
 from torchzoo.environments.make import PythonEnvironment
-from torchzoo.history import ab_evidence, blame, confirm, turns, watch
-from torchzoo.history.turns import Place
+from torchzoo.history import ab_evidence, blame, confirm, watch
 from torchzoo.record import Growth, Outcome
+from torchzoo.run import experiment
+from torchzoo.run.experiment import Place
 from torchzoo.run.request import RunRequest
 from torchzoo.store import RunStore, read_run
 
@@ -46,7 +47,7 @@ class FakeLab:
         self.cannot_make: set[str] = set()
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeLab:
-        monkeypatch.setattr(turns, "measure", self.measure)
+        monkeypatch.setattr(experiment, "measure", self.measure)
         make_environments_by(self.prepare, monkeypatch)
         return self
 
@@ -62,8 +63,8 @@ class FakeLab:
         places: Mapping[str, Place],
         *,
         only: Collection[Case] = (),
-        on_record: turns.OnRecord = turns.ignore,
-        on_stage: turns.OnStage = turns.ignore,
+        on_record: experiment.OnRecord = experiment.ignore,
+        on_stage: experiment.OnStage = experiment.ignore,
     ) -> None:
         for name, place in places.items():
             resume = (place.folder / "run.json").is_file()
@@ -78,13 +79,13 @@ class FakeLab:
                     self.measured.append((str(place.folder), case))
                     text = f"{place.folder.name} {place.folder.parent.parent.name} {case}"
                     noise = 1 + 0.004 * (zlib.crc32(text.encode()) / 2**32 - 0.5)
-                    made = record(self.plan(place.environment.name, case, noise))
+                    made = record(self.plan(place.software.name, case, noise))
                     on_record(name, store.append(msgspec.structs.replace(made, case=case)), 1, 1)
 
     def _manifest(self, place: Place, request: RunRequest, cases: tuple[Case, ...]) -> Any:
         packages = dict(self.packages)
         torch = packages.pop("torch", "2.15.0")
-        for part in place.environment.name.split(","):
+        for part in place.software.name.split(","):
             package, equal, version = part.partition("==")
             if equal and package == "torch":
                 torch = version

@@ -17,8 +17,8 @@ from torchzoo.errors import UsageError
 from torchzoo.history.ab import AbRequest
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Evidence, Judgement, Standing
-from torchzoo.history.turns import OnRecord
 from torchzoo.history.watch import Options
+from torchzoo.run.experiment import OnRecord
 from torchzoo.stats import Estimate
 from user_models import make_folder
 

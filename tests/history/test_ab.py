@@ -8,28 +8,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psutil
 import pytest
 
-from examples import CASE, ENVIRONMENT, FACTS, ROOT, SPEC, record
+from examples import CASE, ROOT, SPEC, record
 from fake_lab import FakeLab, latency, make_environments_by
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.cli import main
 from torchzoo.environments import make
 from torchzoo.environments.parsing import parse
-from torchzoo.history import ab, turns
+from torchzoo.history import ab
 from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import Side
-from torchzoo.history.turns import in_turns
-from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Measured
-from torchzoo.run.batches import TunedBatch
+from torchzoo.run.experiment import here, in_turns, ready
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.pool import ServerError
-from torchzoo.run.request import RunRequest
+from torchzoo.run.request import RunRequest, Software
 from torchzoo.settings import Settings
 from torchzoo.store import RunStore, StoreError, read_run
 from user_models import make_broken, make_folder
@@ -162,69 +159,40 @@ def test_cases_with_several_ranks_are_measured_in_turns_too(tmp_path: Path) -> N
         assert one.case.world == 2
 
 
-class FakePool:
-    name = "torch==2.14.1"
-
-    def __init__(self, machine: MachineInfo = FACTS) -> None:
-        self.machine_info = lambda: machine
-        self.missing: Any = lambda *_: {}
+def asked(zoo: Path, *, repeats: int = 1, device: str = "cpu") -> RunRequest:
+    axes = Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(device,), backends=(EAGER,), repeats=repeats)
+    return RunRequest(patterns=("tiny",), axes=axes, settings=Settings(), models_dirs=(str(zoo),))
 
 
 def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
-    axes = Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=("cpu",), backends=(EAGER,), repeats=2)
-    request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
+    request = asked(tmp_path / "zoo", repeats=2)
+    make_folder(tmp_path / "zoo", "tiny")
     with RunStore(tmp_path / "all") as store:
-        whole = turns._ready(FakePool(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
-    assert len(whole.left) == len(whole.manifest.cases) == 4
+        cases = ready(here(store), request).manifest.cases
+    assert len(cases) == 4
     with RunStore(tmp_path / "some") as store:
-        some = turns._ready(FakePool(), store, request, [SPEC], {}, only={CASE}, grows=False, cases_in=2)  # type: ignore[arg-type]
-    assert [one.case for one in some.left] == [msgspec.structs.replace(CASE, repeat=n) for n in range(2)]
-    assert some.manifest.cases == tuple(one.case for one in some.left)
-
-
-def test_batches_are_the_tuned_ones_as_in_a_run(tmp_path: Path) -> None:
-    """A begun run whose cases are not asked for any more says so: else nothing would be measured, without a word."""
-    axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,))
-    request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
-    machine = msgspec.structs.replace(FACTS, environment=ENVIRONMENT)
-    batch = TunedBatch(batch_size=64, precision="default", torch="2.15.0", date="2026-11-25", samples_per_s={64: 9.0})
-
-    with RunStore(tmp_path / "run") as store:
-        tuned = {"a CPU": {"tiny": batch}}
-        side = turns._ready(FakePool(machine), store, request, [SPEC], tuned, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
-        store.begin(side.manifest)
-    assert [case.batch_size for case in side.manifest.cases] == [64]
-    with (
-        RunStore(tmp_path / "run", resume=True) as store,
-        pytest.raises(StoreError, match="was begun with tiny eval cpu eager bs64, which is not asked for now"),
-    ):
-        turns._ready(FakePool(machine), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+        some = ready(here(store), request, only={cases[0].first_repeat()})
+        (part,) = some.parts.values()
+    assert [one.case for one in part.left] == [msgspec.structs.replace(cases[0], repeat=n) for n in range(2)]
+    assert some.manifest.cases == tuple(one.case for one in part.left)
 
 
 def test_a_version_that_sees_no_device_is_named(tmp_path: Path) -> None:
     """`bisect` skips it: an error of the whole request would end the bisection."""
-    axes = Axes(modes=(Mode.EVAL,), devices=("xpu",), backends=(EAGER,))
-    request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
+    make_folder(tmp_path / "zoo", "tiny")
     with RunStore(tmp_path / "run") as store, pytest.raises(ServerError, match=r"torch==2.14.1: .*xpu") as raised:
-        turns._ready(FakePool(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+        ready({"bad": (Software(name="torch==2.14.1"), store)}, asked(tmp_path / "zoo", device="xpu"))
     assert raised.value.environment == "torch==2.14.1"
 
 
-@pytest.mark.parametrize("grows", [False, True])
-def test_a_begun_run_takes_more_repeats_only_if_asked(tmp_path: Path, *, grows: bool) -> None:
-    def side(repeats: int, *, resume: bool) -> turns._Side:
-        axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,), repeats=repeats)
-        request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
-        with RunStore(tmp_path / "run", resume=resume) as store:
-            found = turns._ready(FakePool(), store, request, [SPEC], {}, only=(), grows=grows, cases_in=2)  # type: ignore[arg-type]
-            if not resume:
-                store.begin(found.manifest)
-                store.append(msgspec.structs.replace(record(), case=found.manifest.cases[0]))
-            return found
-
-    first, second = side(1, resume=False), side(3, resume=True)
-    assert not first.is_kept
-    assert second.is_kept is not grows
-    assert [one.case.repeat for one in second.left] == ([1, 2] if grows else [])
-    assert [case.repeat for case in second.manifest.cases] == ([0, 1, 2] if grows else [0])
-    assert side(1, resume=True).left == ()
+def test_a_begun_run_keeps_its_own_cases_and_the_other_side_is_planned(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    with RunStore(tmp_path / "base") as store:
+        begun = ready(here(store), asked(tmp_path / "zoo")).manifest
+        store.append(msgspec.structs.replace(record(), case=begun.cases[0]))
+    with RunStore(tmp_path / "base", resume=True) as base, RunStore(tmp_path / "candidate") as candidate:
+        stores = {"base": (Software(), base), "candidate": (Software(), candidate)}
+        found = ready(stores, asked(tmp_path / "zoo", repeats=2))
+    assert [one.case for one in found.parts["base"].left] == list(begun.cases[1:])
+    assert len(found.parts["candidate"].left) == 2 * len(begun.cases)
+    assert (len(found.done), found.total) == (1, 3 * len(begun.cases))

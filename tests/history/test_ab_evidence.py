@@ -15,14 +15,15 @@ from kept_runs import against_eager, checked, failed, incorrect, keep
 from torchzoo.analysis.judge import REPEATS
 from torchzoo.case import EAGER, Axes
 from torchzoo.environments.make import EnvironmentNotMade, NotMadeNow, PythonEnvironment
-from torchzoo.history import ab_evidence, turns
+from torchzoo.history import ab_evidence
 from torchzoo.history.ab_evidence import AbJudge, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Ending, GoodFails, Judgement, Standing
 from torchzoo.history.culprits import Follower
 from torchzoo.history.proposals import Kind
-from torchzoo.history.turns import Place
 from torchzoo.record import Checked, CheckStatus, Compilation, Growth, Measured
+from torchzoo.run import experiment
+from torchzoo.run.experiment import Place
 from torchzoo.run.pool import ServerError, TorchUnusable
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -41,7 +42,7 @@ STEPS: dict[str, float | str | Measured | Checked] = {
 
 
 class Measuring:
-    """Stands for `turns.measure`: writes runs whose processes differ by 0.2%, or by `noise`; if `drifts`, all alike."""
+    """Stands for `experiment.measure`: writes runs of processes that differ by `noise`; if `drifts`, all alike."""
 
     def __init__(self, noise: float = 0.002) -> None:
         self.noise = noise
@@ -51,15 +52,15 @@ class Measuring:
         self.asked: list[tuple[list[str], int]] = []
 
     def __call__(self, request: RunRequest, places: Mapping[str, Place], **_: Any) -> None:
-        self.asked.append((sorted(place.environment.name for place in places.values()), request.axes.repeats))
+        self.asked.append((sorted(place.software.name for place in places.values()), request.axes.repeats))
         for place in places.values():
-            if STEPS[place.environment.name] == "broken":
-                raise TorchUnusable(place.environment.name, "torch can't be used here")
-            if STEPS[place.environment.name] == "killed":
-                raise ServerError(place.environment.name, "its server can't be understood")
+            if STEPS[place.software.name] == "broken":
+                raise TorchUnusable(place.software.name, "torch can't be used here")
+            if STEPS[place.software.name] == "killed":
+                raise ServerError(place.software.name, "its server can't be understood")
         for place in places.values():
             if not place.folder.exists():
-                name = place.environment.name
+                name = place.software.name
                 factor = self.flukes[name].pop(0) if self.flukes.get(name) else 1.0
                 keep(place.folder, [self._record(name, n, factor) for n in range(request.axes.repeats)])
 
@@ -85,7 +86,7 @@ def prepare(spec: str) -> PythonEnvironment:
 @pytest.fixture
 def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     made = Measuring()
-    monkeypatch.setattr(turns, "measure", made)
+    monkeypatch.setattr(experiment, "measure", made)
     monkeypatch.setattr(ab_evidence, "prepare", prepare)
     return made
 
@@ -303,7 +304,7 @@ def test_a_culprit_whose_torch_can_not_be_imported_ends_the_bisection(tmp_path: 
     with BisectLog(tmp_path) as log:
         log.begin(asked)
         under_test = make_judge(asked, tmp_path / "records")
-        result = Follower(asked=asked, log=log, judge=under_test, show=turns.ignore).follow()
+        result = Follower(asked=asked, log=log, judge=under_test, show=experiment.ignore).follow()
     assert [one.specs for one in result.culprits] == [("lib==broken",)]
     assert result.ended is Ending.UNMEASURABLE
     assert "the good version can't be measured: lib==broken: torch can't be used here" in result.reason
@@ -340,7 +341,7 @@ def test_a_wrong_verdict_is_contradicted_by_later_ones(
     with BisectLog(tmp_path) as log:
         log.begin(asked)
         under_test = AbJudge(asked, tmp_path / "records")
-        result = Follower(asked=asked, log=log, judge=under_test, show=turns.ignore).follow()
+        result = Follower(asked=asked, log=log, judge=under_test, show=experiment.ignore).follow()
         entries, _ = log.entries()
     assert [one.specs for one in result.culprits] == [("lib==5",)]
     of_bad = [one for one in entries if one.good == "lib==1" and one.midpoint == "lib==7"]

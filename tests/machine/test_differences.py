@@ -20,7 +20,7 @@ from torchzoo.machine.differences import DifferenceKind, machine_differences, ru
 from torchzoo.machine.facts import KERNEL_PACKAGES
 from torchzoo.record import Environment, Gpu, Manifest, Record
 from torchzoo.report import markdown
-from torchzoo.run.session import check_same_machine
+from torchzoo.run.experiment import check_same_machine
 from torchzoo.settings import CacheMode, Settings
 from torchzoo.store import Run, StoreError, read_run
 

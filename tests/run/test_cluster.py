@@ -151,10 +151,10 @@ def run(
     """The records of a run over the hosts, as its folder has them."""
     cluster = gathered(hosts, said)
     cluster.choose(kind)
-    session = ClusterSession(examples.manifest(cases=tuple(some)), planned(some), (), cluster)
     with RunStore(folder) as store:
+        session = ClusterSession(examples.manifest(cases=tuple(some)), planned(some), (), cluster, store)
         store.begin(session.manifest)
-        told = list(session.run(store, lambda *_: None))
+        told = [record for _, record in session.run(lambda *_: None)]
     lines = (folder / "records.jsonl").read_bytes().splitlines()
     kept = read_run(folder)
     assert len(lines) == len(told) == len(kept.records) == len(some)  # none is lost, none is doubled

@@ -12,7 +12,7 @@ from fake_workers import GOOD, FakeWorkers, Script, entries, scheduler
 
 from examples import ROOT, measured
 from torchzoo.record import Failed, FailureKind, Measured, Record
-from torchzoo.run.session import rest_of
+from torchzoo.run.experiment import rest_of
 from torchzoo.run.workers import Exited, Message, Timed
 from torchzoo.settings import Stage
 from torchzoo.store import read_run

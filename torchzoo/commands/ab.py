@@ -17,11 +17,11 @@ from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest
 from torchzoo.history.ab_folder import Side
-from torchzoo.history.turns import ignore
 from torchzoo.record import Record
 from torchzoo.report import terminal
 from torchzoo.report.remarks import one_line
 from torchzoo.report.run_comparison import FORMATS
+from torchzoo.run.experiment import ignore
 from torchzoo.run.interrupts import terminated_as_interrupted
 
 

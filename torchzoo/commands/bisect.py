@@ -27,8 +27,8 @@ from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
 from torchzoo.history.into_inductor import INSIDE, NO_ANSWER, Inside, applies_to, look_inside
 from torchzoo.history.proposals import Kind
-from torchzoo.history.turns import ignore
 from torchzoo.report import terminal
+from torchzoo.run.experiment import ignore
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
 from torchzoo.store import Run

@@ -31,11 +31,11 @@ from torchzoo.report.summary import before_the_summary, next_steps, summary
 from torchzoo.report.terminal_report import terminal_table
 from torchzoo.report.text import json_text
 from torchzoo.run.cluster import ClusterSession, new_cluster_run, resumed_cluster_run
+from torchzoo.run.experiment import Experiment, here, planned_here, ready
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.ray_hosts import ClusterError, RayHosts
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import models_of, part_of
-from torchzoo.run.session import Session, new_run, planned_here, resumed_run
 from torchzoo.run.slurm import SlurmJob
 from torchzoo.run.tuning import ignore_tried
 from torchzoo.store import Run, RunStore, read_run
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     if executor_of(arguments).engine is Engine.SLURM:
         return run_in_slurm(arguments)
     with started(arguments) as (session, run_store, is_kept):
-        command = ("run",) if isinstance(session, Session) else ("run", "--executor", arguments.executor)
+        command = ("run",) if isinstance(session, Experiment) else ("run", "--executor", arguments.executor)
         finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet, command=command)
         _show(finished, as_json=arguments.json, quiet=arguments.quiet)
         if arguments.compile_stats:
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def started(
     arguments: argparse.Namespace, command: tuple[str, ...] = ()
-) -> Iterator[tuple[Session | ClusterSession, RunStore, bool]]:
+) -> Iterator[tuple[Experiment | ClusterSession, RunStore, bool]]:
     """The session that the arguments request, ready to run; its store; and whether the run is kept.
 
     Args:
@@ -184,22 +184,23 @@ def _request(arguments: argparse.Namespace) -> RunRequest:
 
 def _new(
     executor: Executor, request: RunRequest, run_store: RunStore, stack: contextlib.ExitStack, *, quiet: bool
-) -> Session | ClusterSession:
+) -> Experiment | ClusterSession:
     if executor.engine is Engine.LOCAL:
-        return new_run(request, run_store, ignore_tried if quiet else say_tried)
+        return ready(here(run_store), request, on_tried=ignore_tried if quiet else say_tried)
     hosts = stack.enter_context(RayHosts(executor.address, request.axes.devices, executor.nodes))
     return new_cluster_run(request, run_store, hosts, host_kind=executor.host_kind, say=terminal.say)
 
 
 def _resumed(
     executor: Executor, run_store: RunStore, stack: contextlib.ExitStack, *, retry_failed: bool
-) -> Session | ClusterSession:
-    run = read_run(run_store.path)
+) -> Experiment | ClusterSession:
     if executor.engine is Engine.LOCAL:
-        return resumed_run(run, retry_failed=retry_failed)
-    devices = tuple(dict.fromkeys(case.device for case in run.manifest.cases))
+        return ready(here(run_store), retry_failed=retry_failed)
+    devices = tuple(dict.fromkeys(case.device for case in read_run(run_store.path).manifest.cases))
     hosts = stack.enter_context(RayHosts(executor.address, devices, executor.nodes))
-    return resumed_cluster_run(run, hosts, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say)
+    return resumed_cluster_run(
+        run_store, hosts, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say
+    )
 
 
 def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:
@@ -211,19 +212,19 @@ def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None
         terminal.say(f"tuning {case.label()}: {not_measured_line(outcome)}")
 
 
-def follow(session: Session | ClusterSession, run_store: RunStore, *, quiet: bool) -> Run:
+def follow(session: Experiment | ClusterSession, run_store: RunStore, *, quiet: bool) -> Run:
     """Run the remaining cases, with progress unless `quiet`. Return the whole run with its earlier records."""
     total, records = len(session.manifest.cases), list(session.done)
     progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
     with session.workers, progress:
-        for record in session.run(run_store, progress.stage):
+        for _, record in session.run(progress.stage):
             records.append(record)
             progress.done(record)
     return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
 
 
 def finish(
-    session: Session | ClusterSession,
+    session: Experiment | ClusterSession,
     run_store: RunStore,
     *,
     is_kept: bool,

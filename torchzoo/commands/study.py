@@ -6,6 +6,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from torchzoo.commands.options import applied
 from torchzoo.commands.run import finish
 from torchzoo.commands.userbenchmark import add_plan_options, chosen, show_list
 from torchzoo.report import terminal, terminal_report
+from torchzoo.run.experiment import Experiment, here, ready
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import part_of
-from torchzoo.run.session import Session, new_run, resumed_run
-from torchzoo.store import RunStore, StoreError, read_run, write_whole
+from torchzoo.store import RunStore, StoreError, write_whole
 from torchzoo.studies import study, userbenchmark
 from torchzoo.studies.study import Study
 
@@ -78,8 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         obeyed = ("name", "resume", "retry_failed", "output", "quiet")
         check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
         with RunStore(arguments.resume, resume=True) as store:
-            left = study.at_home(chosen_study, read_run(arguments.resume))
-            session = resumed_run(left, retry_failed=arguments.retry_failed)
+            relocated = partial(study.at_home, chosen_study)
+            session = ready(here(store), retry_failed=arguments.retry_failed, relocated=relocated)
             folder = arguments.output or store.path.parent
             return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
     check_retries(arguments)
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     with RunStore(folder / chosen_study.name) as store:
         request = _request(chosen_study, arguments, store.path)
-        return _execute(chosen_study, new_run(request, store), store, folder, quiet=arguments.quiet)
+        return _execute(chosen_study, ready(here(store), request), store, folder, quiet=arguments.quiet)
 
 
 def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -> RunRequest:
@@ -97,7 +98,7 @@ def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -
     return request if arguments.part is None else part_of(request, *arguments.part)
 
 
-def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
+def _execute(chosen_study: Study, session: Experiment, store: RunStore, folder: Path, *, quiet: bool) -> int:
     """Run the rest of the session. Then write the document; report the run if it has other cases than the plan."""
     finished = finish(session, store, is_kept=True, quiet=quiet, command=("study", chosen_study.name))
     terminal.say(f"run kept in {store.path}")

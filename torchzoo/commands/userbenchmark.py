@@ -27,9 +27,9 @@ from torchzoo.measure.trial_records import Took, Turn
 from torchzoo.record import Failed
 from torchzoo.report import terminal
 from torchzoo.report.remarks import not_measured_line
+from torchzoo.run.experiment import here, ready
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
-from torchzoo.run.session import new_run, resumed_run
 from torchzoo.run.trial_store import Trials, TrialStore, read_joined_trials, read_trials
 from torchzoo.run.trials import new_trials, resumed_trials
 from torchzoo.store import Run, RunStore, StoreError, read_run
@@ -177,10 +177,7 @@ def _measure(
 def _measure_cases(
     benchmark: UserBenchmark, store: RunStore, request: RunRequest | None, arguments: argparse.Namespace
 ) -> bool:
-    if request is None:
-        session = resumed_run(read_run(store.path), retry_failed=arguments.retry_failed)
-    else:
-        session = new_run(request, store)
+    session = ready(here(store), request, retry_failed=arguments.retry_failed)
     finished = finish(session, store, is_kept=True, quiet=arguments.quiet, command=("userbenchmark", benchmark.name))
     terminal.say(f"run kept in {store.path}")
     return any(result.all_failures for result in case_results(finished))

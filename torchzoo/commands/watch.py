@@ -16,9 +16,9 @@ from torchzoo.history import nights
 from torchzoo.history.candidates import short_name
 from torchzoo.history.culprits import Step, evidence_text
 from torchzoo.history.nights import NIGHTS, Night, NightStatus
-from torchzoo.history.turns import ignore
 from torchzoo.history.watch import Options, Shown, counted, watch
 from torchzoo.report import terminal
+from torchzoo.run.experiment import ignore
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.plan import AUTO
 

@@ -42,6 +42,7 @@ from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file
 from torchzoo.report import terminal
 from torchzoo.report.units import first_few
+from torchzoo.run.request import Software
 from torchzoo.store import write_whole
 from torchzoo.zoo.folders import checkout
 from torchzoo.zoo.requirements import distribution_name, parse_requirement
@@ -188,12 +189,9 @@ class NotMadeNow(EnvironmentNotMade):
     """It can't be made for a reason that may pass: a full disk, or a network that fails. Later it may be made."""
 
 
-class PythonEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python with its libraries, and the variables to start it with."""
+class PythonEnvironment(Software, frozen=True, kw_only=True):
+    """A Python with its libraries. The name is the SPEC as it was given; the variables have the path of our code."""
 
-    name: str  # the SPEC as it was given
-    python: str  # absolute
-    variables: dict[str, str]  # to be set beside those of this process; with the PYTHONPATH of our code
     key: str  # hash of the software: Python and all versions. Variables are no part of it.
 
 

@@ -1,6 +1,6 @@
 """Compare two software environments in an A/B: the request, its folder, the measurement and the verdicts.
 
-The sides are two run folders, `base` and `candidate`, measured in turns (`torchzoo.history.turns`).
+The sides are two run folders, `base` and `candidate`, measured in turns (`torchzoo.run.experiment`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torchzoo.case import Case
 from torchzoo.environments.make import PythonEnvironment
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
-from torchzoo.history import turns
 from torchzoo.history.ab_folder import FILE, Side
-from torchzoo.history.turns import OnRecord, Place, ignore
+from torchzoo.run import experiment
+from torchzoo.run.experiment import OnRecord, Place, ignore
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
 from torchzoo.store import read_run, write_whole
@@ -102,10 +102,10 @@ def measure_sides(
         UsageError, CatalogError, ServerError, StoreError: the measurement can't be made; the message is one line.
     """
     places = {
-        side.value: Place(environment=environment, folder=path / side)
+        side.value: Place(software=environment, folder=path / side)
         for side, environment in ((Side.BASE, base), (Side.CANDIDATE, candidate))
     }
-    turns.measure(request.run, places, only=request.only, on_record=on_record)
+    experiment.measure(request.run, places, only=request.only, on_record=on_record)
 
 
 def compare_sides(path: Path, *, threshold: float | None = None) -> RunComparison:

@@ -23,13 +23,13 @@ from torchzoo.analysis.judge import LEAST_LEFT, REPEATS, SHARE_OF_CHANGE, Findin
 from torchzoo.environments.make import EnvironmentNotMade, NotMadeNow, PythonEnvironment, prepare
 from torchzoo.errors import UsageError, one_line
 from torchzoo.files import safe_name
-from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Evidence, GoodFails, Judge, Judgement, Standing
 from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.proposals import Kind, counts_of
-from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.record import CheckStatus
+from torchzoo.run import experiment
+from torchzoo.run.experiment import OnRecord, Place, ignore
 from torchzoo.run.pool import ServerError, TorchUnusable
 from torchzoo.store import Run, read_run
 
@@ -111,11 +111,11 @@ class AbJudge:
         axes = msgspec.structs.replace(self.asked.request.axes, repeats=self.repeats * effort)
         request = msgspec.structs.replace(self.asked.request, axes=axes)
         while environments:
-            places = {GOOD: Place(environment=good, folder=folder / GOOD)}
+            places = {GOOD: Place(software=good, folder=folder / GOOD)}
             for midpoint, environment in environments.items():
-                places[midpoint] = Place(environment=environment, folder=folder / _short(midpoint))
+                places[midpoint] = Place(software=environment, folder=folder / _short(midpoint))
             try:
-                turns.measure(request, places, on_record=self._on_record)
+                experiment.measure(request, places, on_record=self._on_record)
             except ServerError as error:
                 failed = [midpoint for midpoint, one in environments.items() if one.name == error.environment]
                 if not failed:

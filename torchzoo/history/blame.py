@@ -25,7 +25,7 @@ from torchzoo.history.confirm import Decided, changes_for_the_worse, measure_pai
 from torchzoo.history.culprits import Culprit, Follower, Result, Step
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
 from torchzoo.history.nights import Blamed, Confirmed
-from torchzoo.history.turns import OnRecord, ignore
+from torchzoo.run.experiment import OnRecord, ignore
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, StoreError
 

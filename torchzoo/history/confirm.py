@@ -18,9 +18,9 @@ from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.nights import Confirmed, is_measured
 from torchzoo.history.proposals import Kind, Proposal, count_text, counts_of
 from torchzoo.history.software import Sides
-from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.report.over_time import value_text
 from torchzoo.report.run_comparison import ratio_text
+from torchzoo.run.experiment import OnRecord, ignore
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, read_run
 

@@ -28,8 +28,8 @@ from torchzoo.history.bisection import (
     Search,
     Standing,
 )
-from torchzoo.history.turns import ignore
 from torchzoo.report import units
+from torchzoo.run.experiment import ignore
 from torchzoo.stats import Estimate
 
 #: The most effort for one verdict. Effort begins with 1 and doubles as long as the verdict is inconclusive.

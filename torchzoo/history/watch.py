@@ -19,7 +19,6 @@ from torchzoo.analysis.judge import RECENT_NIGHTS
 from torchzoo.environments.make import prepare
 from torchzoo.environments.parsing import canonical, parse
 from torchzoo.errors import TorchzooError, attempt, one_line
-from torchzoo.history import turns
 from torchzoo.history.blame import Found, OnStep, blame
 from torchzoo.history.confirm import REPEATS, Decided, Group, MeasuredGroup, decide, groups_of, measure_pair
 from torchzoo.history.issues import address_of, post, write_issues
@@ -42,9 +41,10 @@ from torchzoo.history.nights import (
 from torchzoo.history.proposals import Known, Proposal, counts_of, propose
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.summaries import read_history
-from torchzoo.history.turns import OnRecord, Place
 from torchzoo.machine.differences import machine_differences
 from torchzoo.record import Manifest
+from torchzoo.run import experiment
+from torchzoo.run.experiment import OnRecord, Place
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, StoreError, read_run
 
@@ -64,8 +64,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """The callbacks that show progress."""
 
     line: Callable[[str], None]
-    record: OnRecord = turns.ignore
-    step: OnStep = turns.ignore
+    record: OnRecord = experiment.ignore
+    step: OnStep = experiment.ignore
 
 
 def watch(options: Options, now: datetime, shown: Shown) -> Night:
@@ -160,8 +160,8 @@ def _run(folder: Path, asked: NightAsked, shown: Shown) -> None:
     path = folder / RUN
     if is_measured(path):
         return
-    places = {"run": Place(environment=prepare(asked.software), folder=path)}
-    turns.measure(asked.request, places, on_record=shown.record)
+    places = {"run": Place(software=prepare(asked.software), folder=path)}
+    experiment.measure(asked.request, places, on_record=shown.record)
 
 
 def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:

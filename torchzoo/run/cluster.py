@@ -22,19 +22,17 @@ from torchzoo.machine.differences import MachineKind, differences_of_kinds, mach
 from torchzoo.record import Failed, FailureKind, Host, Manifest, Record
 from torchzoo.run import plan
 from torchzoo.run.debugging import kept
+from torchzoo.run.experiment import OnStage, make_manifest, rest_of, tuned_batches, tuned_on
 from torchzoo.run.host_process import Entered, Finished, HostReady, HostStart
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
 from torchzoo.run.ray_hosts import PATIENCE_S, ClusterError, Event, Lost, RayHosts
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import Models, models_of
+from torchzoo.run.resources import models_of, readable
 from torchzoo.run.scheduler import in_order, record_of_resolved, timestamp
-from torchzoo.run.session import make_manifest, rest_of, tuned_batches, tuned_on
-from torchzoo.settings import Stage
-from torchzoo.store import Run, RunStore
+from torchzoo.store import RunStore, read_run
 from torchzoo.zoo.folders import bundled
-from torchzoo.zoo.spec import ModelSpec
 
 WAIT_S = 1.0  # at most: an interrupt is seen so late
 #: `--host-kind`: use hosts of all kinds.
@@ -278,17 +276,21 @@ def _names(hosts: Sequence[str], most: int = 4) -> str:
 
 
 class ClusterSession:
-    """A run over hosts that is ready to start. It is used as a `torchzoo.run.session.Session` is.
+    """A run over hosts that is ready to start. It is used as a `torchzoo.run.experiment.Experiment` is.
 
     Args:
         manifest: of the run. Hosts that join later are added.
         left: the cases without a record.
         done: the records that exist.
         cluster: hosts that are ready.
+        store: of the run.
     """
 
-    def __init__(self, manifest: Manifest, left: Plan, done: tuple[Record, ...], cluster: Cluster) -> None:
+    def __init__(
+        self, manifest: Manifest, left: Plan, done: tuple[Record, ...], cluster: Cluster, store: RunStore
+    ) -> None:
         self.manifest = manifest
+        self.store = store
         self.left = left
         self.done = done
         self.workers: AbstractContextManager[object] = contextlib.nullcontext()  # the hosts have them
@@ -298,8 +300,8 @@ class ClusterSession:
     def lanes(self) -> tuple[Lane, ...]:
         return tuple(lane for ready in self._cluster.ready.values() for lane in ready.lanes)
 
-    def run(self, run_store: RunStore, on_stage: Callable[[Case, Lane, Stage], None]) -> Iterator[Record]:
-        """Run the cases that are left. Each record is yielded after it is on disk.
+    def run(self, on_stage: OnStage) -> Iterator[tuple[str, Record]]:
+        """Run the cases that are left. Each record is yielded after it is on disk, with the name of no environment.
 
         Raises:
             ClusterError: no host is left that may run one of the cases.
@@ -309,15 +311,15 @@ class ClusterSession:
         curves = {curve.case: curve.samples_per_s for curve in self.manifest.batch_curves}
         for planned in self.left:
             if planned.resolved is not None:
-                yield run_store.append(record_of_resolved(planned))
-        with contextlib.closing(self._finished(run_store, on_stage)) as told:
+                yield "", self.store.append(record_of_resolved(planned))
+        with contextlib.closing(self._finished(on_stage)) as told:
             for finished in told:
                 case = finished.record.case
-                record = _with_log(finished, run_store.log_path(numbers[case], case.label()))
+                record = _with_log(finished, self.store.log_path(numbers[case], case.label()))
                 record = msgspec.structs.replace(record, batch_curve=curves.get(case.tuning_case()))
-                yield kept(run_store, record, self.manifest)
+                yield "", kept(self.store, record, self.manifest)
 
-    def _finished(self, run_store: RunStore, on_stage: Callable[[Case, Lane, Stage], None]) -> Generator[Finished]:
+    def _finished(self, on_stage: OnStage) -> Generator[Finished]:
         queue = CaseQueue(one.case for one in in_order(self.left, jobs=2) if one.resolved is None)
         events: list[tuple[str, Event]] = list(self._cluster.ready.items())
         with Interrupts() as interrupts:
@@ -327,7 +329,7 @@ class ClusterSession:
                         case HostReady():
                             queue.join(name, event)
                             self.manifest = _with_hosts(self.manifest, {name: event})
-                            run_store.begin(self.manifest)
+                            self.store.begin(self.manifest)
                         case Entered(case=case, lane=lane, stage=stage):
                             queue.enter(name, event)
                             on_stage(case, lane, stage)
@@ -360,7 +362,7 @@ class ClusterSession:
 
 
 def new_cluster_run(
-    request: RunRequest, run_store: RunStore, hosts: RayHosts, *, host_kind: str | None, say: Say
+    request: RunRequest, store: RunStore, hosts: RayHosts, *, host_kind: str | None, say: Say
 ) -> ClusterSession:
     """Check the request, ask the hosts what they have, make the plan, and write the manifest.
 
@@ -372,7 +374,7 @@ def new_cluster_run(
     models = models_of(request)
     tuned = tuned_batches(request.batch_file)
     start = HostStart(
-        models=_readable(models),
+        models=readable(models),
         models_root=str(bundled("models")),
         backends=request.axes.backends,
         settings=request.settings,
@@ -391,25 +393,26 @@ def new_cluster_run(
     manifest = make_manifest(request, settings, first.machine, models, planned)
     manifest = msgspec.structs.replace(manifest, undisturbed_loop_s=first.undisturbed_loop_s)
     manifest = _with_hosts(manifest, cluster.ready)
-    run_store.begin(manifest)
-    return ClusterSession(manifest, planned, (), cluster)
+    store.begin(manifest)
+    return ClusterSession(manifest, planned, (), cluster, store)
 
 
 def resumed_cluster_run(
-    run: Run, hosts: RayHosts, *, retry_failed: bool, host_kind: str | None, say: Say
+    store: RunStore, hosts: RayHosts, *, retry_failed: bool, host_kind: str | None, say: Say
 ) -> ClusterSession:
-    """The cases of `run` that have no record yet, on hosts of the kind that it began on, whatever ran it before.
+    """The cases of a run that have no record yet, on hosts of the kind that it began on, whatever ran it before.
 
     Raises:
         StoreError, UsageError, CatalogError, ClusterError: the run can't go on here.
     """
+    run = read_run(store.path)
     manifest = run.manifest
     rest = rest_of(run, retry_failed=retry_failed)
     cluster = Cluster(hosts, say)
     if not rest.cases:
-        return ClusterSession(manifest, (), rest.done, cluster)
+        return ClusterSession(manifest, (), rest.done, cluster, store)
     start = HostStart(
-        models=_readable(rest.models),
+        models=readable(rest.models),
         models_root=str(bundled("models")),
         backends=tuple(dict.fromkeys(case.backend for case in rest.cases)),
         settings=manifest.settings,
@@ -421,7 +424,7 @@ def resumed_cluster_run(
     cluster.gather(start)
     began_on = [manifest.environment, *(host.environment for host in manifest.hosts)]
     cluster.choose(host_kind, [machine_kind(environment) for environment in began_on])
-    return ClusterSession(manifest, rest.plan(_missing(cluster)), rest.done, cluster)
+    return ClusterSession(manifest, rest.plan(_missing(cluster)), rest.done, cluster, store)
 
 
 def _with_hosts(manifest: Manifest, ready: Mapping[str, HostReady]) -> Manifest:
@@ -438,10 +441,6 @@ def _with_hosts(manifest: Manifest, ready: Mapping[str, HostReady]) -> Manifest:
     known = {(host.name, host.lanes) for host in manifest.hosts}
     new = [host for host in hosts if (host.name, host.lanes) not in known]
     return msgspec.structs.replace(manifest, hosts=(*manifest.hosts, *new))
-
-
-def _readable(models: Models) -> tuple[ModelSpec, ...]:
-    return tuple(model for model in models if isinstance(model, ModelSpec))
 
 
 def _missing(cluster: Cluster) -> dict[str, str]:

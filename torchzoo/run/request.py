@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 
 from torchzoo.case import Axes
 from torchzoo.settings import Settings
+
+
+class Software(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python with its libraries, in which cases are measured; by default that of this process."""
+
+    name: str = ""  # for messages and records
+    python: str = sys.executable
+    variables: dict[str, str] = {}  # to be set beside those of this process
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

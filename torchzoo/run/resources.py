@@ -38,6 +38,11 @@ def read_models(catalog: Catalog, names: Sequence[str]) -> Models:
     return models
 
 
+def readable(models: Models) -> tuple[ModelSpec, ...]:
+    """The models whose metadata can be read."""
+    return tuple(model for model in models if isinstance(model, ModelSpec))
+
+
 def models_of(request: RunRequest) -> Models:
     """The models that a request names, as `read_models` gives them.
 
@@ -63,8 +68,7 @@ def part_of(request: RunRequest, number: int, count: int) -> RunRequest:
 
 def to_preload(models: Models, chosen_backends: Iterable[Backend]) -> list[str]:
     """What the server imports: what the folders of the chosen models import, and the compilers."""
-    specs = [model for model in models if isinstance(model, ModelSpec)]
-    libraries = [name for spec in specs for name in library_imports(spec)]
+    libraries = [name for spec in readable(models) for name in library_imports(spec)]
     compilers = [name for backend in chosen_backends for name in backends.info(backend.name).preload]
     return list(dict.fromkeys([*libraries, *compilers]))
 

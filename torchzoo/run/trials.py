@@ -24,12 +24,12 @@ from torchzoo.machine.limits import physical_cores, usable_cores
 from torchzoo.measure.trial_records import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, Manifest, Skipped
 from torchzoo.run import fresh, plan
+from torchzoo.run.experiment import check_same_machine, make_manifest
 from torchzoo.run.lanes import CPU, split_cores
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.pool import Pool
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import missing, models_of, read_models
-from torchzoo.run.session import check_same_machine, make_manifest
 from torchzoo.run.trial_store import Trials, TrialStore
 from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError
