@@ -81,7 +81,7 @@ def test_an_interrupted_study_says_how_to_go_on_although_it_is_quiet(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("torchzoo.commands.study.new_run", lambda *_: None)
+    monkeypatch.setattr("torchzoo.commands.study.ready", lambda *_: None)
     monkeypatch.setattr("torchzoo.commands.run.follow", interrupted)
     assert cli.main(["study", "paper_breakdown", "alexnet", "-q", "-o", str(tmp_path)]) == 130
     path = tmp_path / "paper_breakdown"
@@ -161,7 +161,7 @@ def test_a_part_of_the_plan_gives_a_document_and_other_cases_a_report(
             store.append(record)
         return read_run(store.path)
 
-    monkeypatch.setattr("torchzoo.commands.study.new_run", lambda *_: None)
+    monkeypatch.setattr("torchzoo.commands.study.ready", lambda *_: None)
     monkeypatch.setattr("torchzoo.commands.study.finish", finish)
     assert cli.main(["study", "nanogpt", "-q", "-o", str(tmp_path)]) == 0
     shown = capsys.readouterr()

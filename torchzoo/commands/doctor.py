@@ -34,15 +34,17 @@ from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import MeasuredPeaks
 from torchzoo.report import terminal
 from torchzoo.report.document import Column, table
-from torchzoo.run.batches import TIME_LIMIT_S, default_file
+from torchzoo.run.batches import TIME_LIMIT_S, TunedBatch, default_file, read_tuned, write_tuned
 from torchzoo.run.cluster import Cluster
+from torchzoo.run.experiment import here, ready
 from torchzoo.run.host_process import HostReady, HostStart
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.plan import AUTO
 from torchzoo.run.pool import Pool
 from torchzoo.run.ray_hosts import ClusterError, RayHosts
 from torchzoo.run.request import RunRequest
-from torchzoo.run.tuning import tune_batches
 from torchzoo.settings import Settings
+from torchzoo.store import RunStore
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.programs import install_words
 from torchzoo.zoo.requirements import is_installed
@@ -151,8 +153,10 @@ def _tune_batches(arguments: argparse.Namespace) -> int:
     """Find the batch sizes, print and keep them."""
     from torchzoo.commands.run import say_tried
 
+    tuned = read_tuned(arguments.file)  # raises now, not after the search, if the file can't be read
     patterns, suites = chosen_models(arguments)
     devices = devices_of(arguments.device)[:1] if arguments.device is not None else ()
+    precision = choices(arguments.precision, Precision, "precision")[0]
     request = RunRequest(
         patterns=patterns,
         suites=suites,
@@ -160,17 +164,36 @@ def _tune_batches(arguments: argparse.Namespace) -> int:
             modes=(Mode.EVAL,),
             devices=devices,
             backends=(EAGER,),
-            precisions=choices(arguments.precision, Precision, "precision")[:1],
+            precisions=(precision,),
+            batch_sizes=(AUTO,),
         ),
         settings=Settings(time_limit_s=arguments.time_limit),
         jobs=arguments.jobs,
         models_dirs=tuple(map(str, arguments.models_dir)),
     )
-    with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as logs:
-        found = tune_batches(request, arguments.file, logs=Path(logs), on_tried=say_tried)
-    for name, tuned in found.items():
-        curve = ", ".join(f"{size}: {rate:g}" for size, rate in tuned.samples_per_s.items())
-        terminal.show_line(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")
+    with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as folder, RunStore(Path(folder) / "run") as store:
+        experiment = ready(here(store), request, on_tried=say_tried)
+        with experiment.workers:
+            (part,) = experiment.parts.values()
+    for planned in part.left:
+        if planned.resolved is not None:
+            say_tried(planned.case, planned.resolved, None)
+    found = {
+        curve.case.model: TunedBatch(
+            batch_size=curve.case.batch_size or 1,
+            precision=precision,
+            torch=part.machine.environment.torch,
+            date=f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
+            samples_per_s={size: float(f"{rate:.4g}") for size, rate in curve.samples_per_s.items()},
+        )
+        for curve in part.manifest.batch_curves
+    }
+    for name, one in found.items():
+        curve = ", ".join(f"{size}: {rate:g}" for size, rate in one.samples_per_s.items())
+        terminal.show_line(f"{name}: batch {one.batch_size} (samples/s at {curve})")
+    if found:
+        tuned.setdefault(part.machine.device_class(part.manifest.cases[0].device), {}).update(found)
+        write_tuned(arguments.file, tuned)
     terminal.say(f"kept in {arguments.file}")
     return 0 if found else 1
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from torchzoo import stats
-from torchzoo.case import Case, Mode
+from torchzoo.case import Case
 from torchzoo.files import safe_name
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import EAGER_VARIANT, Measured, Outcome, Record
-from torchzoo.run import batches, plan
-from torchzoo.run.batches import best_batch
+from torchzoo.run import batches
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.pool import Pool, PoolRun, PoolWorkers
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import lanes_for, missing, read_models, to_preload, with_jobs
+from torchzoo.run.resources import lanes_for, with_jobs
 from torchzoo.run.scheduler import Scheduler
-from torchzoo.zoo.catalog import find_models
-from torchzoo.zoo.spec import ModelSpec
 
 #: Called for each case that was tried, with its outcome and its samples per second (None where it did not run).
 OnTried = Callable[[Case, Outcome, float | None], None]
@@ -29,53 +25,6 @@ OnTried = Callable[[Case, Outcome, float | None], None]
 
 def ignore_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:
     """An `OnTried` that does nothing."""
-
-
-def tune_batches(
-    request: RunRequest, path: Path, *, logs: Path, on_tried: OnTried = ignore_tried
-) -> dict[str, batches.TunedBatch]:
-    """Find the evaluation batches of models on one device and precision, in eager, and keep them in the file `path`.
-
-    All models are doubled together. A model that does not run at its default batch is left out.
-
-    Raises:
-        BatchFileError: the file can't be read or written.
-        UsageError, CatalogError, ServerError: as for a new run.
-    """
-    tuned = batches.read_tuned(path)
-    catalog = find_models(map(Path, request.models_dirs))
-    models = [
-        model
-        for model in read_models(catalog, catalog.select(request.patterns, request.suites))
-        if isinstance(model, ModelSpec) and Mode.EVAL in model.batch_size
-    ]
-    with Pool(to_preload(models, request.axes.backends), request.settings.limits.build_s) as pool:
-        machine = pool.machine_info()
-        device = request.axes.devices[0] if request.axes.devices else machine.default_device
-        axes = msgspec.structs.replace(request.axes, devices=(device,))
-        plan.check_axes(axes, machine)
-        planned = plan.make_plan(models, axes, missing(models, axes.backends))
-        for one in planned:
-            if one.resolved is not None:
-                on_tried(one.case, one.resolved, None)
-        runnable = tuple(one for one in planned if one.resolved is None)
-        curves = {
-            case.model: curve
-            for case, curve in throughput_curves(runnable, request, pool, machine, logs, on_tried).items()
-        }
-    found = {
-        name: batches.TunedBatch(
-            batch_size=best_batch(curve),
-            precision=axes.precisions[0],
-            torch=machine.environment.torch,
-            date=f"{datetime.now(UTC):%Y-%m-%d}",
-            samples_per_s={size: float(f"{rate:.4g}") for size, rate in curve.items()},
-        )
-        for name, curve in curves.items()
-    }
-    tuned.setdefault(machine.device_class(device), {}).update(found)
-    batches.write_tuned(path, tuned)
-    return found
 
 
 def throughput_curves(
