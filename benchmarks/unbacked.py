@@ -34,8 +34,8 @@ from torchzoo import stats
 from torchzoo.analysis.kernels import busy_ratio, longest_kernels, short_name
 from torchzoo.case import Mode
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.fresh_turns import SizeResult
 from torchzoo.measure.size_sweep import POLICIES, Sized, sweep_sizes
-from torchzoo.measure.trial_records import SizeResult
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units

@@ -66,7 +66,7 @@ def _key(pool: Pool) -> tuple[object, ...]:
 def _keep(pool: Pool) -> None:
     for ticket in list(pool._scratch):
         pool.kill(ticket)
-    if pool.file is None or _key(pool) in _kept:
+    if not pool._is_loaded or _key(pool) in _kept:
         _close(pool)
         return
     _kept[_key(pool)] = {name: getattr(pool, name) for name in _OF_SERVER}

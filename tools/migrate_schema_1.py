@@ -1,6 +1,6 @@
 """Rewrite runs of schema 1 as schema 2, in place: `python tools/migrate_schema_1.py FOLDER ...`.
 
-Each FOLDER is searched for `run.json` and `trials.json`; folders that are of schema 2 already stay as they are. A field
+Each FOLDER is searched for `run.json`; folders that are of schema 2 already stay as they are. A field
 that the old run lacks becomes null (not known), unless what the old torchzoo did says its value.
 """
 
@@ -68,7 +68,7 @@ def migrate(manifest_path: Path) -> bool:
 
 def main(folders: list[str]) -> int:
     """Migrate what is in these folders, and say how much that was."""
-    found = [path for folder in folders for name in ("run.json", "trials.json") for path in Path(folder).rglob(name)]
+    found = [path for folder in folders for path in Path(folder).rglob("run.json")]
     count = sum(map(migrate, found))
     print(f"{count} of {len(found)} folders were of schema 1 and are of schema {SCHEMA_VERSION} now")
     return 0

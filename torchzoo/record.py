@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -490,6 +490,12 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
         return self.check.status is CheckStatus.INCORRECT
 
 
+class Took(msgspec.Struct, frozen=True, kw_only=True, tag="took"):
+    """The result of a fresh process of a userbenchmark, in a form that the userbenchmark knows."""
+
+    result: dict[str, Any]
+
+
 class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
     reason: str
 
@@ -502,7 +508,11 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     log: str = ""  # path of the worker's output
 
 
-Outcome = Measured | Checked | Skipped | Failed
+Outcome = Measured | Checked | Took | Skipped | Failed
+
+
+#: The identity of a record in its run: its case, and the role and number of a fresh process.
+RecordKey = tuple[Case, str, int]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -515,6 +525,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     lane: str | None = None  # device of the case, with its index; None if it never ran
     paused_s: Seconds = 0.0  # time in which the worker was stopped for others' measurements
     batch_curve: dict[PositiveCount, Amount] | None = None  # with `--bs auto`: eager's samples/s by batch size
+    role: str = ""  # the work of a fresh process of a userbenchmark; empty: the whole case
+    number: Count = 0  # counts the processes of a role
+
+    @property
+    def key(self) -> RecordKey:
+        """The key of the record: a later record with the same key replaces an earlier one."""
+        return self.case, self.role, self.number
 
     @property
     def failure(self) -> Failed | None:
@@ -547,7 +564,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
     hosts: tuple[Host, ...] = ()  # of a run on several hosts; `environment` is of the first
-    turns: Count = 0  # planned fresh processes of a userbenchmark; 0: none, or not known
+    turns: Count = 0  # planned fresh processes of a userbenchmark; 0: each case is measured as a whole
 
 
 class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -70,6 +70,11 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
     measure_s: LimitSeconds = 300.0  # the timing
     alone_s: LimitSeconds = 900.0  # the candidate in a process of its own; the case continues without it
 
+    @property
+    def turn_s(self) -> float:
+        """The limit of a whole fresh process of a userbenchmark."""
+        return self.build_s + self.compile_s + self.measure_s
+
     def of(self, stage: Stage) -> float:
         """The limit of a stage in seconds. Waiting has none, since other cases cause it."""
         if stage in (Stage.WAIT, Stage.HOLD):

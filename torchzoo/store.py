@@ -17,10 +17,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.files import FileError, read_file, safe_name, to_json
-from torchzoo.record import DecodeError, Failed, FailureKind, Manifest, Record, decode_manifest, decode_record
+from torchzoo.record import (
+    DecodeError,
+    Failed,
+    FailureKind,
+    Manifest,
+    Record,
+    RecordKey,
+    decode_manifest,
+    decode_record,
+)
 from torchzoo.settings import Stage
 
 if TYPE_CHECKING:
@@ -43,14 +51,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     manifest: Manifest
-    records: tuple[Record, ...]  # the latest record of each case, in the plan's order
+    records: tuple[Record, ...]  # the latest of each key, by case in the plan's order
     damaged: dict[tuple[str, int], str] = {}  # reasons why lines can't be read, by file and number
     joined: tuple[Run, ...] = ()  # the runs that this run was joined from
 
     @property
-    def finished(self) -> set[Case]:
-        """The cases that need not run when the run is resumed."""
-        return {r.case for r in self.records if r.failure is None or r.failure.kind is not FailureKind.INTERRUPTED}
+    def finished(self) -> tuple[Record, ...]:
+        """The records of what need not run again when the run is resumed."""
+        return tuple(r for r in self.records if r.failure is None or r.failure.kind is not FailureKind.INTERRUPTED)
 
     @property
     def parts(self) -> tuple[Run, ...]:
@@ -193,7 +201,7 @@ def _as_kept(record: Record) -> tuple[bytes, Record]:
         return found
     message = f"the result can't be kept: {one_line(found)}"
     failed = Failed(kind=FailureKind.ERROR, stage=Stage.EXAMINE, message=message)
-    return kept(Record(case=record.case, outcome=failed, started_at=record.started_at, finished_at=record.finished_at))
+    return kept(msgspec.structs.replace(record, outcome=failed, lane=None, paused_s=0.0, batch_curve=None))
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -215,11 +223,16 @@ def _no_run(path: Path, why: str) -> StoreError:
     return StoreError(f"no run in {path}: {why}; {hint}")
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, *, in_turns: bool = False) -> Run:
     """Read a run's folder. Lines that can't be read, as after a kill during writing, are listed in `damaged`.
 
+    Args:
+        path: the folder.
+        in_turns: whether the records must be of the fresh processes of a userbenchmark, or of whole cases.
+
     Raises:
-        StoreError: there is no run, its files can't be read, or it was written by a newer torchzoo.
+        StoreError: there is no run, its files can't be read, it was written by a newer torchzoo, or its records are of
+            the other kind.
     """
     manifest_path = path / "run.json"
     try:
@@ -230,7 +243,14 @@ def read_run(path: Path) -> Run:
         raise _no_run(path, str(error)) from error
     except DecodeError as error:
         raise StoreError(f"{manifest_path} is not a run of this torchzoo: {one_line(error)}") from error
-    latest: dict[Case, Record] = {}
+    if in_turns and not manifest.turns:
+        raise StoreError(f"{path} holds no results of fresh processes: report on it with `torchzoo report {path}`")
+    if manifest.turns and not in_turns:
+        raise StoreError(
+            f"{path} holds results of fresh processes: `torchzoo userbenchmark NAME --from {path}` reports on them, "
+            f"and --resume {path} goes on"
+        )
+    latest: dict[RecordKey, Record] = {}
     damaged: dict[tuple[str, int], str] = {}
     for place, line in lines.items():
         if not line:  # after the last newline
@@ -240,7 +260,7 @@ def read_run(path: Path) -> Run:
         except DecodeError as error:
             damaged[place] = one_line(error)
         else:
-            latest[record.case] = record
+            latest[record.key] = record
     order = {case: number for number, case in enumerate(manifest.cases)}
     records = sorted(latest.values(), key=lambda record: order.get(record.case, len(order)))
     return Run(path=path, manifest=manifest, records=tuple(records), damaged=damaged)

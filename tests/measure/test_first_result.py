@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from examples import CASE, INDUCTOR
 from torchzoo.backends import NotRunnable, aoti
 from torchzoo.measure import first_result
-from torchzoo.measure.trial_records import Ask, CacheCounts, FirstResult, Fresh
+from torchzoo.measure.fresh_turns import Ask, CacheCounts, FirstResult, Fresh
 from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import read_spec
 from user_models import TINY, make_folder
@@ -50,7 +50,9 @@ def in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
             options={},
             folder=str(tmp_path),
             caches=str(tmp_path / caches),
+            scratch="",
             log="",
+            device="cpu",
         )
         stages: list[Stage] = []
         result = function(Fresh(ask=ask, began_ns=time.monotonic_ns(), tell=stages.append))

@@ -19,8 +19,8 @@ from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode
 from torchzoo.measure import latency, size_sweep
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.fresh_turns import Ask, Fresh, SizeResult, SizeSweep
 from torchzoo.measure.size_sweep import POLICIES, Sized, batches_of, lengths_of, sweep, sweep_sizes
-from torchzoo.measure.trial_records import Ask, Fresh, SizeResult, SizeSweep
 from torchzoo.model import Inputs, Model
 from torchzoo.model.tasks import Batch, LanguageModel
 from torchzoo.settings import Settings, Stage
@@ -278,7 +278,9 @@ def test_a_process_uses_the_device_that_it_was_given(tmp_path: Path, monkeypatch
         options={"axis": "batch", "policy": "static"},
         folder="",
         caches="",
+        scratch="",
         log="",
+        device="cuda",
     )
     used: list[str] = []
 
@@ -288,7 +290,7 @@ def test_a_process_uses_the_device_that_it_was_given(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(size_sweep, "use_device", use_device)
     monkeypatch.setattr(size_sweep, "sweep_sizes", lambda *_, **__: SizeSweep(sizes=()))
-    for device in ("", "cuda:1"):
+    for device in ("cuda", "cuda:1"):
         sweep(Fresh(ask=msgspec.structs.replace(ask, device=device), began_ns=0, tell=lambda _: None))
     assert used == ["cuda", "cuda:1"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.backends import NotRunnable
-from torchzoo.measure.trial_records import Fresh
+from torchzoo.measure.fresh_turns import Fresh
 from torchzoo.settings import Stage
 
 
@@ -22,7 +22,14 @@ def tells(fresh: Fresh) -> dict[str, Any]:
         "options": fresh.ask.options,
         "caches": os.environ["TORCHINDUCTOR_CACHE_DIR"],
         "has_torch": "torch" in sys.modules,
+        "server_has_torch": "libtorch" in Path(f"/proc/{os.getppid()}/maps").read_text(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "is_session_leader": os.getsid(0) == os.getpid(),
     }
+
+
+def returns_what_is_no_json(_: Fresh) -> object:
+    return object()
 
 
 def raises(fresh: Fresh) -> None:
@@ -42,12 +49,5 @@ def dies(fresh: Fresh) -> None:
 def hangs(fresh: Fresh) -> None:
     fresh.tell(Stage.COMPILE)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(fresh.ask.folder, "child").write_text(str(child.pid))
+    Path(fresh.ask.options["pid"]).write_text(str(child.pid))
     time.sleep(600)
-
-
-def answers_when_it_is_killed(fresh: Fresh) -> dict[str, Any]:
-    fresh.tell(Stage.COMPILE)
-    while not Path(fresh.ask.folder, "is over").exists():
-        time.sleep(0.01)
-    return {}

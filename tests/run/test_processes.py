@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -41,9 +41,26 @@ LANE = Lane(device="cpu")
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    """A pool whose server has loaded torch alone."""
-    with Pool([]) as found:
-        yield found
+    """A pool whose server has loaded torch alone. Its processes find the functions of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "tests", Path(__file__).parent))))
+        with Pool([]) as found:
+            yield found
+
+
+#: Starts a process with a ticket, a function of `process_functions`, an argument, and a scratch folder.
+Start = Callable[..., None]
+
+
+@pytest.fixture(params=["fork", "fresh"])
+def start(request: pytest.FixtureRequest, pool: Pool, tmp_path: Path) -> Start:
+    """Starts a process in each of the two ways: the ends of both are the same."""
+    fresh_log = str(tmp_path / "log") if request.param == "fresh" else ""
+
+    def call(ticket: int, function: str, argument: bytes = b"{}", scratch: str = "") -> None:
+        pool.start(ticket, f"{HERE}:{function}", argument, scratch, fresh_log)
+
+    return call
 
 
 @pytest.fixture
@@ -90,29 +107,31 @@ def begun(path: Path) -> list[int]:
         ("is_not_there", [Exited(1)]),
     ],
 )
-def test_the_end_of_a_process_comes_after_its_messages(pool: Pool, function: str, messages: list[Message]) -> None:
-    pool.start(1, f"{HERE}:{function}", b"{}")
+def test_the_end_of_a_process_comes_after_its_messages(
+    pool: Pool, start: Start, function: str, messages: list[Message]
+) -> None:
+    start(1, function)
     assert messages_of(pool, 1) == messages
     pool.kill(1)
 
 
 @pytest.mark.parametrize("function", ["garbles", "sends_another_message", "nests"])
-def test_after_garbage_nothing_is_read(pool: Pool, function: str) -> None:
-    pool.start(1, f"{HERE}:{function}", b"{}")
+def test_after_garbage_nothing_is_read(pool: Pool, start: Start, function: str) -> None:
+    start(1, function)
     first, second = messages_of(pool, 1, Garbled)
     assert first is Stage.BUILD
     assert isinstance(second, Garbled)
     pool.kill(1)
-    pool.start(1, f"{HERE}:tells", b"{}")
+    start(1, "tells")
     assert messages_of(pool, 1)[0] is Stage.BUILD  # another process of that number is heard
     pool.kill(1)
 
 
 def test_a_process_is_stopped_continued_and_killed_with_all_that_it_has_started(
-    pool: Pool, tmp_path: Path, scratch: Path
+    pool: Pool, start: Start, tmp_path: Path, scratch: Path
 ) -> None:
     (scratch / "of the process").mkdir()
-    pool.start(1, f"{HERE}:hangs", to_json(str(tmp_path / "pids")), str(scratch / "of the process"))
+    start(1, "hangs", to_json(str(tmp_path / "pids")), str(scratch / "of the process"))
     pids = begun(tmp_path / "pids")
     hanging = psutil.Process(pids[0])
     pool.pause(1)
@@ -180,10 +199,10 @@ def test_a_server_that_starts_while_the_runner_keeps_to_one_core_has_all_of_them
 
 
 def test_workers_end_with_their_server_and_the_next_start_has_a_new_one(
-    pool: Pool, tmp_path: Path, scratch: Path
+    pool: Pool, start: Start, tmp_path: Path, scratch: Path
 ) -> None:
     (scratch / "of the process").mkdir()
-    pool.start(1, f"{HERE}:hangs", to_json(str(tmp_path / "pids")), str(scratch / "of the process"))
+    start(1, "hangs", to_json(str(tmp_path / "pids")), str(scratch / "of the process"))
     worker, *_ = begun(tmp_path / "pids")
     os.kill(psutil.Process(worker).ppid(), signal.SIGKILL)
     assert messages_of(pool, 1) == [Exited(-signal.SIGKILL)]
@@ -191,7 +210,7 @@ def test_workers_end_with_their_server_and_the_next_start_has_a_new_one(
     assert list(scratch.iterdir()) == []
     pool.kill(1)
     pool.pause(1)  # what is asked too late is nothing
-    pool.start(2, f"{HERE}:tells", b"{}")
+    start(2, "tells")
     assert messages_of(pool, 2)[-1] == Exited(0)
     pool.kill(2)
     for pid in begun(tmp_path / "pids")[1:]:  # nobody knows of them any more
@@ -369,23 +388,33 @@ HOLDS = """
     from torchzoo.files import to_json
     from torchzoo.run.pool import Pool
 
-    pool = Pool(sys.argv[2:])
-    pool.machine_info()
-    pool.start(1, "process_functions:hangs", to_json(sys.argv[1]), tempfile.mkdtemp(prefix="torchzoo-scratch-"))
+    pool = Pool(sys.argv[3:])
+    if not sys.argv[2]:
+        pool.machine_info()  # the server has loaded
+    scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
+    pool.start(1, "process_functions:hangs", to_json(sys.argv[1]), scratch, fresh_log=sys.argv[2])
     while True:
         pool.said()
 """
 
 
-@pytest.mark.parametrize("imports", [False, True], ids=["a worker runs", "a library is imported"])
-def test_when_the_runner_is_killed_nothing_is_left(tmp_path: Path, temporary: Path, *, imports: bool) -> None:
+@pytest.mark.parametrize(
+    ("fresh_log", "library"),
+    [("", ""), ("log", ""), ("", "hanging")],
+    ids=["a worker runs", "a fresh process runs", "a library is imported"],
+)
+def test_when_the_runner_is_killed_nothing_is_left(
+    tmp_path: Path, temporary: Path, fresh_log: str, library: str
+) -> None:
     flag = tmp_path / "pids"
     (tmp_path / "hanging.py").write_text(
         f"import os, time\nopen({str(flag)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
     folders = os.pathsep.join(map(str, (ROOT, ROOT / "tests", Path(__file__).parent, tmp_path)))
-    command = [sys.executable, "-c", textwrap.dedent(HOLDS), str(flag), *(["hanging"] if imports else [])]
-    runner = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": folders, "TMPDIR": str(temporary)})
+    command = [sys.executable, "-c", textwrap.dedent(HOLDS), str(flag), fresh_log, *filter(None, [library])]
+    runner = subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": folders, "TMPDIR": str(temporary)}
+    )
     until(flag.exists)
     children = psutil.Process(runner.pid).children(recursive=True)
     runner.kill()

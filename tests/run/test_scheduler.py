@@ -11,7 +11,8 @@ from fake_workers import CHECKED, GOOD, FakeWorkers, Script, entries, outcomes, 
 
 from examples import CASE, INDUCTOR, SPEC, measured, variant_result
 from torchzoo.case import CompileScope, Mode, Precision
-from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped
+from torchzoo.measure.fresh_turns import Turn
+from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped, Took
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.room import kind_of
@@ -372,3 +373,35 @@ def test_the_lane_of_a_record_names_its_host() -> None:
     workers = FakeWorkers({"a": [GOOD]})
     (record,) = scheduler(workers, lanes=(Lane(device="cpu", host="node7"),)).run(entries("a"))
     assert record.lane == "node7/cpu"
+
+
+def in_turns(*models: str, count: int = 2) -> Plan:
+    turns = [Turn(role=f"role {number}", function="m:f") for number in range(count)]
+    return tuple(msgspec.structs.replace(one, turn=turn) for one in entries(*models) for turn in turns)
+
+
+def test_turns_of_a_case_run_in_their_order_on_one_lane() -> None:
+    long: Script = [(50, Took(result={})), (0, Exited(0))]
+    short: Script = [(1, Took(result={})), (0, Exited(0))]
+    workers = FakeWorkers({"a": [short, long], "b": [long, short], "c": [short]})
+    lanes = tuple(Lane(device="cpu", cores=(core,), jobs=1) for core in range(2))
+    started: list[tuple[str, str]] = []
+    under_test = scheduler(
+        workers, jobs=2, lanes=lanes, on_start=lambda one: started.append((one.case.model, one.key[1]))
+    )
+    planned = [one for one, _ in under_test.run_planned(in_turns("a", "b", "c"))]
+    assert {one.case for one in planned} == set(under_test.lanes_of_turns)
+    assert [one[0] for one in started[:3]] == ["a", "b", "a"]
+    for model in "abc":
+        assert [role for name, role in started if name == model] == ["role 0", "role 1"]
+    assert workers.most_alive == 2
+
+
+def test_a_turn_has_one_limit_for_all_its_stages() -> None:
+    patient: Script = [(150, Stage.COMPILE), (30, Took(result={})), (0, Exited(0))]
+    endless: Script = [(150, Stage.COMPILE), (150, Took(result={}))]
+    first, second = scheduler(FakeWorkers({"a": [patient, endless]}), jobs=1).run(in_turns("a"))
+    assert first.outcome == Took(result={})
+    assert isinstance(second.outcome, Failed)
+    assert (second.outcome.kind, second.outcome.stage) == (FailureKind.TIMEOUT, Stage.COMPILE)
+    assert second.outcome.message.startswith("the process took longer than 190 s")

@@ -7,10 +7,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from examples import manifest
-from torchzoo.case import Domain
-from torchzoo.record import Record
-from torchzoo.run.trial_store import Trials
+import msgspec
+
+from examples import CASE, INDUCTOR, manifest
+from torchzoo.case import Case, Domain
+from torchzoo.record import Failed, Record, Skipped, Took
 from torchzoo.store import Run
 from torchzoo.studies import study, userbenchmark
 from torchzoo.studies.userbenchmark import document
@@ -39,18 +40,25 @@ def module(name: str) -> ModuleType:
 
 def run_of(records: list[Record], path: Path = Path("/nowhere"), **changes: Any) -> Run:
     domains = {"nlp_one": Domain.NLP, "nlp_two": Domain.NLP, "speech": Domain.SPEECH}
-    cases = tuple(record.case for record in records)
+    cases = tuple(dict.fromkeys(record.case for record in records))
     return Run(path=path, manifest=manifest(cases=cases, domains=domains, **changes), records=tuple(records))
+
+
+def case_of(model: str, **changes: Any) -> Case:
+    return msgspec.structs.replace(CASE, model=model, backend=INDUCTOR, **changes)
+
+
+def turn(case: Case, role: str, number: int, result: Any) -> Record:
+    """The record of a fresh process."""
+    outcome = result if isinstance(result, Skipped | Failed) else Took(result=msgspec.to_builtins(result))
+    now = "2026-11-23T10:00:00.000+00:00"
+    return Record(case=case, role=role, number=number, outcome=outcome, started_at=now, finished_at=now)
 
 
 def report(name: str, run: Run) -> str:
     if name in STUDIES:
         return study.document(study.load(name), [run]).text
     return document(userbenchmark.load(name), run)
-
-
-def report_of(name: str, trials: Trials) -> str:
-    return document(userbenchmark.load(name), trials)
 
 
 def figures(text: str) -> str:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from benchmark_runs import NASTY, module, report_of, table
-from trial_runs import case_of, trial, trials_of
+from benchmark_runs import NASTY, case_of, module, report, run_of, table, turn
 
 from examples import SPEC
 from torchzoo.case import EAGER, Domain
 from torchzoo.errors import UsageError
-from torchzoo.measure.trial_records import SizeResult, SizeSweep
+from torchzoo.measure.fresh_turns import SizeResult, SizeSweep
 from torchzoo.record import Block, Failed, FailureKind, Recompilation, Skipped
 from torchzoo.settings import Stage
 from torchzoo.studies.userbenchmark import Choice
@@ -46,8 +45,8 @@ def text_of(*changed: tuple[str, SizeSweep]) -> str:
         "mark_unbacked": UNBACKED,
         **dict(changed),
     }
-    records = [trial(case_of("one"), f"batch, {policy}", 0, found) for policy, found in sweeps.items()]
-    return report_of("dynamic_shapes", trials_of(*records))
+    records = [turn(case_of("one"), f"batch, {policy}", 0, found) for policy, found in sweeps.items()]
+    return report("dynamic_shapes", run_of(records))
 
 
 def test_guards_that_failed_are_counted_without_their_numbers() -> None:
@@ -68,14 +67,14 @@ CRASHED = Failed(kind=FailureKind.CRASHED, stage=Stage.COMPILE, message="the pro
 
 
 def test_a_case_whose_process_failed_is_one_that_did_not_work() -> None:
-    records = [trial(case_of("one"), "batch, static", 0, STATIC), trial(case_of("two"), "batch, static", 0, CRASHED)]
-    records.append(trial(case_of("three"), "batch, static", 0, Skipped(reason="its inputs do not change")))
+    records = [turn(case_of("one"), "batch, static", 0, STATIC), turn(case_of("two"), "batch, static", 0, CRASHED)]
+    records.append(turn(case_of("three"), "batch, static", 0, Skipped(reason="its inputs do not change")))
     records += [
-        trial(case_of("one"), "batch, automatic", 0, AUTOMATIC),
-        trial(case_of("one"), "batch, automatic", 1, CRASHED),
+        turn(case_of("one"), "batch, automatic", 0, AUTOMATIC),
+        turn(case_of("one"), "batch, automatic", 1, CRASHED),
     ]
-    records.append(trial(case_of("one"), "batch, mark_dynamic", 0, CRASHED))
-    text = report_of("dynamic_shapes", trials_of(*records))
+    records.append(turn(case_of("one"), "batch, mark_dynamic", 0, CRASHED))
+    text = report("dynamic_shapes", run_of(records))
     worked = {row[1]: row[2] for row in table(text, "by")}
     assert worked == {"static": "1 of 2", "automatic": "0 of 1", "mark_dynamic": "0 of 1"}
     assert table(text[text.index("## one eval") :], "how")[2] == ["mark_dynamic", "", "", "", "failed", "failed"]
@@ -88,8 +87,8 @@ def test_a_case_whose_process_failed_is_one_that_did_not_work() -> None:
 
 def test_a_size_that_did_not_work_in_one_of_two_processes_did_not_work() -> None:
     case, broken = case_of("one"), SizeSweep(sizes=(STATIC.sizes[0], size(8, None, problem="no")))
-    trials = trials_of(trial(case, "batch, static", 0, STATIC), trial(case, "batch, static", 1, broken))
-    (found,) = module("dynamic_shapes").swept(trials)
+    records = [turn(case, "batch, static", 0, STATIC), turn(case, "batch, static", 1, broken)]
+    (found,) = module("dynamic_shapes").swept(run_of(records))
     assert [(one.problem, bool(one.blocks)) for one in found.sizes] == [("", True), ("no", False)]
     assert not found.works
 
@@ -102,15 +101,15 @@ def test_the_plan_has_a_batch_that_can_be_halved_and_doubled(tmp_path: Path) -> 
 
 def test_several_processes_give_their_blocks_together() -> None:
     case = case_of("one")
-    records = [trial(case, "batch, automatic", number, AUTOMATIC) for number in range(3)]
-    (found,) = module("dynamic_shapes").swept(trials_of(*records))
+    records = [turn(case, "batch, automatic", number, AUTOMATIC) for number in range(3)]
+    (found,) = module("dynamic_shapes").swept(run_of(records))
     assert [len(one.blocks) for one in found.sizes] == [3 * 24, 3 * 24]
     assert found.graphs == 2
 
 
 def test_language_models_have_lengths_too() -> None:
     turns = module("dynamic_shapes").turns
-    assert [one.variant for one in turns(case_of("tiny"), SPEC, 1)] == [
+    assert [one.role for one in turns(case_of("tiny"), SPEC, 1)] == [
         "batch, static",
         "batch, automatic",
         "batch, mark_dynamic",

@@ -6,18 +6,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from benchmark_runs import NASTY, figures, module, report_of, table
+from benchmark_runs import NASTY, case_of, figures, module, report, run_of, table, turn
 from syrupy.assertion import SnapshotAssertion
-from trial_runs import case_of, trial, trials_of
 
-from examples import FACTS, SPEC
+from examples import SPEC
+from fake_turns import FakeTurns
 from in_this_process import torchzoo
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.errors import UsageError
-from torchzoo.measure.trial_records import Ask, CacheCounts, FirstResult, Packages, Took, TrialRecord
-from torchzoo.record import Failed, FailureKind, Skipped
-from torchzoo.run import fresh
-from torchzoo.run.pool import Pool
+from torchzoo.measure.fresh_turns import Ask, CacheCounts, FirstResult, Packages
+from torchzoo.record import Failed, FailureKind, Record, Skipped, Took
 from torchzoo.settings import Stage
 from user_models import make_folder
 
@@ -39,7 +37,7 @@ def took(step_s: float, *, hits: int = 0, misses: int = 0, load_s: float = 0.0, 
     )
 
 
-def records_of(case: Case, *, disk: FirstResult | None = None, cold_s: float = 21.0) -> list[TrialRecord]:
+def records_of(case: Case, *, disk: FirstResult | None = None, cold_s: float = 21.0) -> list[Record]:
     results = {
         "eager": took(1.0),
         "cold": took(cold_s, misses=2, built=4),
@@ -48,17 +46,17 @@ def records_of(case: Case, *, disk: FirstResult | None = None, cold_s: float = 2
         "package": took(0.5, load_s=0.5),
     }
     return [
-        trial(case, "filling the caches", 0, took(25.0, misses=2)),
-        trial(case, "making the package", 0, Packages(compile_s=30.0, package_bytes=5 * 2**20)),
-        *(trial(case, name, number, result) for number in range(5) for name, result in results.items()),
+        turn(case, "filling the caches", 0, took(25.0, misses=2)),
+        turn(case, "making the package", 0, Packages(compile_s=30.0, package_bytes=5 * 2**20)),
+        *(turn(case, name, number, result) for number in range(5) for name, result in results.items()),
     ]
 
 
 def test_means_are_over_cases_in_which_the_cache_was_hit(snapshot: SnapshotAssertion) -> None:
     half = took(10.0, hits=1, misses=1)
-    text = report_of(
+    text = report(
         "warm_start",
-        trials_of(*records_of(case_of("one")), *records_of(case_of("two"), disk=half, cold_s=45.0)),
+        run_of([*records_of(case_of("one")), *records_of(case_of("two"), disk=half, cold_s=45.0)]),
     )
     means = {row[1]: row[2:] for row in table(text, "mode")}
     assert means["disk cache"][0].startswith("6.00")  # 24 / 4, of the first alone
@@ -69,8 +67,8 @@ def test_means_are_over_cases_in_which_the_cache_was_hit(snapshot: SnapshotAsser
 
 def test_a_cold_row_that_found_a_cache_says_so() -> None:
     case = case_of("one")
-    records = [one for one in records_of(case) if one.variant != "cold"]
-    text = report_of("warm_start", trials_of(*records, trial(case, "cold", 0, took(2.0, hits=2))))
+    records = [one for one in records_of(case) if one.role != "cold"]
+    text = report("warm_start", run_of([*records, turn(case, "cold", 0, took(2.0, hits=2))]))
     (times,) = table(text, "case")
     assert times[2].endswith("(found a cache)")
     assert {row[4] for row in table(text, "mode")} == {"0"}
@@ -79,28 +77,30 @@ def test_a_cold_row_that_found_a_cache_says_so() -> None:
 def test_what_failed_stands_at_the_end_with_its_reason_and_foreign_text_stays_text() -> None:
     case = case_of(NASTY)
     failed = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message=NASTY)
-    text = report_of(
+    text = report(
         "warm_start",
-        trials_of(
-            trial(case, "eager", 0, took(0.0)),
-            trial(case, "cold", 0, failed),
-            trial(case, "package", 0, Skipped(reason="it trains")),
+        run_of(
+            [
+                turn(case, "eager", 0, took(0.0)),
+                turn(case, "cold", 0, failed),
+                turn(case, "package", 0, Skipped(reason="it trains")),
+            ]
         ),
     )
     rows = table(text, "why")
     assert [row[1] for row in rows] == ["1", "1"]
     assert rows[1][0] == "skipped: it trains"
     assert not any(line.startswith("# heading") for line in text.splitlines())
-    assert "No process has a result yet" in report_of("warm_start", trials_of(trial(case, "cold", 0, failed)))
+    assert "No process has a result yet" in report("warm_start", run_of([turn(case, "cold", 0, failed)]))
 
 
 def test_all_variants_take_turns_there_and_back() -> None:
     turns = module("warm_start").turns(case_of("tiny"), SPEC, 2)
     names = ["eager", "cold", "disk cache", "mega-cache", "package"]
-    assert [one.variant for one in turns] == ["filling the caches", "making the package", *names, *names[::-1]]
-    shared = {one.variant for one in turns if one.cache}
+    assert [one.role for one in turns] == ["filling the caches", "making the package", *names, *names[::-1]]
+    shared = {one.role for one in turns if one.cache}
     assert shared == {"filling the caches", "disk cache"}
-    assert {one.variant: one.needs for one in turns if one.needs} == {
+    assert {one.role: one.needs for one in turns if one.needs} == {
         "disk cache": "filling the caches",
         "mega-cache": "filling the caches",
         "package": "making the package",
@@ -112,7 +112,7 @@ def test_all_variants_take_turns_there_and_back() -> None:
 
 def test_training_and_autocast_have_no_package() -> None:
     for case in (case_of("tiny", mode=Mode.TRAIN), case_of("tiny", precision=Precision.AMP)):
-        skipped = [one.variant for one in module("warm_start").turns(case, SPEC, 1) if one.skip]
+        skipped = [one.role for one in module("warm_start").turns(case, SPEC, 1) if one.skip]
         assert skipped == ["making the package"]
 
 
@@ -136,13 +136,12 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, FirstResult | Packages
         "packaged": took(0.5),
     }
 
-    def outcome_of(ask: Ask, limit_s: float, _: object) -> Took | Failed:
-        assert limit_s > 600
+    def answer(ask: Ask) -> Took | Failed:
+        assert ask.settings.limits.turn_s > 600
         found = by_function[ask.function.partition(":")[2]]
         return found if isinstance(found, Failed) else Took(result=msgspec.to_builtins(found))
 
-    monkeypatch.setattr(fresh, "outcome_of", outcome_of)
-    monkeypatch.setattr(Pool, "machine_info", lambda _: FACTS)
+    FakeTurns(monkeypatch, answer)
     return by_function
 
 
@@ -169,8 +168,8 @@ def test_from_the_command_line_to_its_report_and_on_with_resume(
     assert [row[0] for row in table(both.stdout, "case")] == ["tiny eval cpu bs4", "small eval cpu bs4"]
     assert both.stdout.count("- command: ") == 2
 
-    lines = (out / "trials.jsonl").read_bytes().splitlines(keepends=True)
-    (out / "trials.jsonl").write_bytes(b"".join(lines[:5]))
+    lines = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "records.jsonl").write_bytes(b"".join(lines[:5]))
     cut_short = torchzoo("userbenchmark", "warm_start", "--from", out).stdout
     assert (
         f"5 results of fresh processes, 7 not run yet: go on with `torchzoo userbenchmark warm_start --resume {out}`"
@@ -183,7 +182,7 @@ def test_from_the_command_line_to_its_report_and_on_with_resume(
     assert "10 results of fresh processes, 2 skipped or failed" in (out / "report.md").read_text()
 
     refused = torchzoo("userbenchmark", *words, "-o", out)
-    assert (refused.returncode, "holds a trials.json already" in refused.stderr) == (2, True)
+    assert (refused.returncode, "holds a run already" in refused.stderr) == (2, True)
     other = torchzoo("userbenchmark", *words, "--backend", "aoti", "-o", tmp_path / "other")
     assert (other.returncode, "behind Dynamo" in other.stderr) == (2, True)
-    assert not (tmp_path / "other" / "trials.json").exists()
+    assert not (tmp_path / "other" / "run.json").exists()

@@ -185,13 +185,17 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
         return {result.figures.measured.device_name for result in self.cases if result.figures is not None}
 
 
-def read_report_data(paths: Sequence[Path]) -> ReportData:
+def read_report_data(paths: Sequence[Path], *, in_turns: bool = False) -> ReportData:
     """Read runs into one report. If several runs have the same case, the last of them in `paths` counts.
 
+    Args:
+        paths: the folders of the runs.
+        in_turns: as for `read_run`.
+
     Raises:
-        StoreError: a path holds no run, no run has records, or the runs differ in machine, software or settings.
+        StoreError: a path holds no such run, no run has records, or the runs differ in machine, software or settings.
     """
-    runs = tuple(read_run(path) for path in dict.fromkeys(paths))
+    runs = tuple(read_run(path, in_turns=in_turns) for path in dict.fromkeys(paths))
     for run in runs:
         _check_stands_with(runs[0], run)
     if not any(run.records for run in runs):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from torchzoo.measure.fresh_turns import TurnsOf
 from torchzoo.record import Skipped
 from torchzoo.report import terminal
 from torchzoo.run.plan import AUTO, Plan
 from torchzoo.run.request import RunRequest
-from torchzoo.run.trials import TurnsOf
 from torchzoo.studies.study import SOME_DEVICE, planned
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.command_lines import shell_line
-from torchzoo.case import Case
 from torchzoo.commands.arguments import (
     add_suite,
     check_given,
@@ -23,16 +22,14 @@ from torchzoo.commands.options import add_some, applied
 from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
-from torchzoo.measure.trial_records import Took, Turn
-from torchzoo.record import Failed
+from torchzoo.record import Failed, Took
 from torchzoo.report import terminal
 from torchzoo.report.remarks import not_measured_line
 from torchzoo.run.experiment import here, ready
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.plan import PlannedCase
 from torchzoo.run.request import RunRequest
-from torchzoo.run.trial_store import Trials, TrialStore, read_joined_trials, read_trials
-from torchzoo.run.trials import new_trials, resumed_trials
-from torchzoo.store import Run, RunStore, StoreError, read_run
+from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.studies import userbenchmark
 from torchzoo.studies.study import joined
 from torchzoo.studies.userbenchmark import Choice, UserBenchmark
@@ -116,11 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
         check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
         _report(benchmark, arguments.source, arguments.output)
         return 0
-    store_of = RunStore if benchmark.turns is None else TrialStore
     if arguments.resume is not None:
         obeyed = ("name", "resume", "retry_failed", "quiet")
         check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
-        with store_of(arguments.resume, resume=True) as store:
+        with RunStore(arguments.resume, resume=True) as store:
             return _measure(benchmark, store, None, arguments)
     check_retries(arguments)
     _check_processes(benchmark, arguments)
@@ -132,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "name a folder for the results and their report with -o DIR, or report on kept results with --from RUN"
         )
-    with store_of(arguments.output) as store:
+    with RunStore(arguments.output) as store:
         request = _request(benchmark, arguments, store.path)
         return _measure(benchmark, store, request, arguments)
 
@@ -159,17 +155,11 @@ def _check_processes(benchmark: UserBenchmark, arguments: argparse.Namespace) ->
 
 
 def _measure(
-    benchmark: UserBenchmark,
-    store: RunStore | TrialStore,
-    request: RunRequest | None,
-    arguments: argparse.Namespace,
+    benchmark: UserBenchmark, store: RunStore, request: RunRequest | None, arguments: argparse.Namespace
 ) -> int:
     """Run the request, or without a request what is missing; then write the report in the results' folder."""
-    has_failures = (
-        _measure_cases(benchmark, store, request, arguments)
-        if isinstance(store, RunStore)
-        else _measure_in_fresh_processes(benchmark, store, request, arguments)
-    )
+    measure = _measure_cases if benchmark.turns is None else _measure_in_turns
+    has_failures = measure(benchmark, store, request, arguments)
     _report(benchmark, [store.path], store.path)
     return 1 if has_failures else 0
 
@@ -183,28 +173,27 @@ def _measure_cases(
     return any(result.all_failures for result in case_results(finished))
 
 
-def _measure_in_fresh_processes(
-    benchmark: UserBenchmark, store: TrialStore, request: RunRequest | None, arguments: argparse.Namespace
+def _measure_in_turns(
+    benchmark: UserBenchmark, store: RunStore, request: RunRequest | None, arguments: argparse.Namespace
 ) -> bool:
     assert benchmark.turns is not None
-    if request is None:
-        session = resumed_trials(read_trials(store.path), benchmark.turns, retry_failed=arguments.retry_failed)
-    else:
-        session = new_trials(request, store, benchmark.turns)
+    experiment = ready(here(store), request, turns_of=benchmark.turns, retry_failed=arguments.retry_failed)
 
-    def show(case: Case, turn: Turn) -> None:
+    def show(planned: PlannedCase) -> None:
+        _, role, number = planned.key
         if not arguments.quiet:
-            terminal.say(f"{case.label()}: {turn.variant}, {turn.number + 1}")
+            terminal.say(f"{planned.case.label()}: {role}, {number + 1}")
 
     try:
-        for record in session.run(store, benchmark.turns, show):
-            if not arguments.quiet and not isinstance(record.outcome, Took):
-                terminal.say(f"{record.case.label()} {record.variant}: {not_measured_line(record.outcome)}")
+        with experiment.workers:
+            for _, record in experiment.run(on_start=show):
+                if not arguments.quiet and not isinstance(record.outcome, Took):
+                    terminal.say(f"{record.case.label()} {record.role}: {not_measured_line(record.outcome)}")
     except KeyboardInterrupt:
         terminal.say(f"what was measured is kept; measure the rest with: {_go_on(benchmark, store.path)}")
         raise
     terminal.say(f"results kept in {store.path}")
-    return any(isinstance(record.outcome, Failed) for record in read_trials(store.path).records)
+    return any(isinstance(record.outcome, Failed) for record in read_run(store.path, in_turns=True).records)
 
 
 def _go_on(benchmark: UserBenchmark, path: Path) -> str:
@@ -212,11 +201,8 @@ def _go_on(benchmark: UserBenchmark, path: Path) -> str:
 
 
 def _report(benchmark: UserBenchmark, sources: Sequence[Path], output: Path | None) -> None:
-    found: Run | Trials
-    if benchmark.turns is not None:
-        found = read_joined_trials(sources)
-    else:
-        found = read_run(sources[0]) if len(sources) == 1 else joined(sources)
+    in_turns = benchmark.turns is not None
+    found = read_run(sources[0], in_turns=in_turns) if len(sources) == 1 else joined(sources, in_turns=in_turns)
     if not found.records:
         raise StoreError(f"{found.path} holds no records yet: go on with `{_go_on(benchmark, found.path)}`")
     userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)

@@ -174,7 +174,7 @@ def is_measured(folder: Path) -> bool:
     if not (folder / "run.json").is_file():
         return False
     run = read_run(folder)
-    return run.finished >= set(run.manifest.cases)
+    return {record.case for record in run.finished} >= set(run.manifest.cases)
 
 
 def run_of(root: Path, stamp: str) -> Run:

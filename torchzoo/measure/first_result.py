@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchzoo.backends import NotRunnable
-from torchzoo.measure.trial_records import CacheCounts, FirstResult, Fresh, Packages
+from torchzoo.measure.fresh_turns import CacheCounts, FirstResult, Fresh, Packages
 from torchzoo.settings import Stage
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _built(fresh: Fresh) -> _Built:
     model_class = load_model_class(ask.spec)
     imported_ns = time.monotonic_ns()
     fresh.tell(Stage.BUILD)
-    device = use_device(ask.used_device, ask.settings.threads)
+    device = use_device(ask.device, ask.settings.threads)
     clock = DeviceClock(device)
     assert ask.case.batch_size is not None
     model = model_class(ask.case.mode, device, ask.case.batch_size, seed=ask.case.seed)

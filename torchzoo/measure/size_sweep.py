@@ -25,12 +25,12 @@ from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, one_line
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, caches_in, watch_compilation
+from torchzoo.measure.fresh_turns import Fresh, SizeResult, SizeSweep
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.passes.breakdown import measure_breakdown
 from torchzoo.measure.precision import apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import use_device
-from torchzoo.measure.trial_records import Fresh, SizeResult, SizeSweep
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.model.tasks import LanguageModel
@@ -138,7 +138,7 @@ def sweep(fresh: Fresh) -> SizeSweep:
     fresh.tell(Stage.IMPORT)
     model_class = load_model_class(ask.spec)
     fresh.tell(Stage.BUILD)
-    device = use_device(ask.used_device, ask.settings.threads)
+    device = use_device(ask.device, ask.settings.threads)
 
     def build(batch_size: int) -> Model:
         model = model_class(ask.case.mode, device, batch_size, seed=ask.case.seed)

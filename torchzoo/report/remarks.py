@@ -19,6 +19,7 @@ from torchzoo.record import (
     Growth,
     HostWatch,
     Measured,
+    Outcome,
     Record,
     Skipped,
     StopReason,
@@ -297,12 +298,13 @@ def one_line(record: Record) -> str:
     return not_measured_line(outcome)
 
 
-def not_measured_line(outcome: Checked | Skipped | Failed) -> str:
-    """`checked: correct`, `skipped: reason`, or `FAILED (kind in stage): message`."""
+def not_measured_line(outcome: Outcome) -> str:
+    """`checked: correct`, `skipped: reason`, or `FAILED (kind in stage): message`, of a case that was not measured."""
     if isinstance(outcome, Checked):
         return "; ".join(filter(None, [f"checked: {CHECK_WORDS[outcome.check.status]}", outcome.check.reason]))
     if isinstance(outcome, Skipped):
         return f"skipped: {outcome.reason}"
+    assert isinstance(outcome, Failed)
     return f"FAILED ({outcome.kind} in {outcome.stage}): {outcome.message}"
 
 

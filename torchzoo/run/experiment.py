@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 import torchzoo
-from torchzoo.case import Backend, Case
+from torchzoo.case import Case
 from torchzoo.errors import UsageError, one_line
 from torchzoo.machine.differences import machine_differences
 from torchzoo.machine.facts import MachineInfo
-from torchzoo.record import BatchCurve, Environment, Manifest, Record
+from torchzoo.measure.fresh_turns import TurnsOf
+from torchzoo.record import BatchCurve, Environment, Failed, Manifest, Record, RecordKey, Skipped
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
 from torchzoo.run.debugging import kept
@@ -31,6 +35,7 @@ from torchzoo.run.request import RunRequest, Software
 from torchzoo.run.resources import Models, lanes_for, models_of, own_cores, read_models, readable, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.tuning import OnTried, at_batch, ignore_tried, quick, throughput_curves
+from torchzoo.run.turns import lanes_of_turns, turns_of_plan
 from torchzoo.settings import Settings, Stage
 from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.zoo.catalog import find_models
@@ -66,6 +71,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     left: Plan
     done: tuple[Record, ...] = ()
+    is_in_turns: bool = False  # whether each case is measured in the fresh processes of a userbenchmark
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,19 +99,33 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         """The number of cases of all runs, with those that have records."""
         return sum(len(part.manifest.cases) for part in self.parts.values())
 
-    def run(self, on_stage: OnStage = ignore) -> Iterator[tuple[str, Record]]:
-        """Run the cases that are left. Each record is yielded after it is on disk, with the name of its environment."""
+    def run(
+        self, on_stage: OnStage = ignore, on_start: Callable[[PlannedCase], None] = ignore
+    ) -> Iterator[tuple[str, Record]]:
+        """Run the cases that are left. Each record is yielded after it is on disk, with the name of its environment.
+
+        A turn with a record may run again, for the files that it leaves for others; its first record stays.
+        """
         numbers = {name: {case: n for n, case in enumerate(part.manifest.cases)} for name, part in self.parts.items()}
 
         def log_path(planned: PlannedCase) -> Path:
-            name = planned.environment
-            return self.parts[name].store.log_path(numbers[name][planned.case], planned.case.label())
+            name, (case, *turn) = planned.environment, planned.key
+            label = " ".join([case.label(), *(map(str, turn) if planned.turn is not None else ())])
+            return self.parts[name].store.log_path(numbers[name][case], label)
 
-        scheduler = Scheduler(self.workers, self.lanes, self.manifest.settings, log_path=log_path, on_stage=on_stage)
+        scheduler = Scheduler(
+            self.workers, self.lanes, self.manifest.settings, log_path=log_path, on_stage=on_stage, on_start=on_start
+        )
         left = in_turns({name: part.left for name, part in self.parts.items()})
+        still = Counter(planned.case for planned in left)
         with contextlib.closing(scheduler.run_planned(left)) as finished:
             for planned, record in finished:
                 part = self.parts[planned.environment]
+                still[planned.case] -= 1
+                if not still[planned.case]:
+                    shutil.rmtree(self.workers.folder_of(planned.case), ignore_errors=True)
+                if part.is_in_turns and any(record.key == before.key for before in part.done):
+                    continue
                 curves = {curve.case: curve.samples_per_s for curve in part.manifest.batch_curves}
                 whole = msgspec.structs.replace(record, batch_curve=curves.get(record.case.tuning_case()))
                 yield planned.environment, kept(part.store, whole, part.manifest)
@@ -122,14 +142,14 @@ def in_turns(left: Mapping[str, Plan]) -> Plan:
     The scheduler runs all first repeats before the second ones, so a case of two environments is measured in the order
     A B B A A B ...
     """
-    by_case: dict[Case, dict[str, PlannedCase]] = {}
+    by_key: dict[RecordKey, dict[str, PlannedCase]] = {}
     for name, some in left.items():
         for one in some:
-            by_case.setdefault(one.case, {})[name] = msgspec.structs.replace(one, environment=name)
+            by_key.setdefault(one.key, {})[name] = msgspec.structs.replace(one, environment=name)
     names = list(left)
     return tuple(
         found[name]
-        for case, found in by_case.items()
+        for (case, _, _), found in by_key.items()
         for name in (names if case.repeat % 2 == 0 else names[::-1])
         if name in found
     )
@@ -175,6 +195,7 @@ def ready(
     request: RunRequest | None = None,
     *,
     only: Collection[Case] = (),
+    turns_of: TurnsOf | None = None,
     retry_failed: bool = False,
     relocated: Callable[[Run], Run] = lambda run: run,
     on_tried: OnTried = ignore_tried,
@@ -186,6 +207,7 @@ def ready(
         request: what is measured where a place holds no run yet; None where all hold one. A run that was begun keeps
             its own cases and settings.
         only: if any: only these of the request's cases, given with repeat 0.
+        turns_of: the fresh processes that measure a case; None: a worker measures it.
         retry_failed: in runs that were begun, run the cases that failed once more, too.
         relocated: returns a run that was begun with the folders of its models where they are now.
         on_tried: called with each batch that the batch size `auto` tries.
@@ -198,17 +220,23 @@ def ready(
         parts: dict[str, Part] = {}
         for name, (software, store) in places.items():
             if store.resume:
-                parts[name] = _resumed(software, relocated(read_run(store.path)), store, until_ready, retry_failed)
+                run = relocated(read_run(store.path, in_turns=turns_of is not None))
+                parts[name] = _resumed(software, run, store, until_ready, turns_of, retry_failed=retry_failed)
             else:
                 assert request is not None
-                parts[name] = _new(software, store, request, until_ready, only, len(places), on_tried)
+                asked = _Asked(request, only, turns_of, on_tried, environments=len(places))
+                parts[name] = _new(software, store, asked, until_ready)
             if request is not None and not request.axes.devices:
                 axes = msgspec.structs.replace(request.axes, devices=(parts[name].machine.default_device,))
                 request = msgspec.structs.replace(request, axes=axes)
         lanes = _lanes(parts)
         runs = {}
         for name, part in parts.items():
-            speed_s = part.pool.host_speed(lanes) if lanes else None  # no lanes: nothing is left
+            speed_s = None
+            if part.is_in_turns:
+                part.pool.renew()  # a server of fresh processes has loaded nothing
+            elif lanes:  # else nothing is left
+                speed_s = part.pool.host_speed(lanes)
             if not part.store.resume:
                 manifest = msgspec.structs.replace(part.manifest, undisturbed_loop_s=speed_s)
                 parts[name] = msgspec.structs.replace(part, manifest=manifest)
@@ -220,12 +248,15 @@ def ready(
                 undisturbed_loop_s=min(filter(None, looks_s), default=None),
             )
         until_ready.pop_all()  # the workers' context closes the pools
-        return Experiment(parts=parts, lanes=lanes, workers=PoolWorkers(runs, own_cores=own_cores()))
+        keeps_to = own_cores() if turns_of is None else None
+        return Experiment(parts=parts, lanes=lanes, workers=PoolWorkers(runs, own_cores=keeps_to))
 
 
 def _lanes(parts: Mapping[str, Part]) -> tuple[Lane, ...]:
     """The lanes that all environments share."""
     first = next(iter(parts.values()))
+    if first.is_in_turns:
+        return lanes_of_turns(first.manifest, first.machine)
     of_run = [case for part in parts.values() for case in part.manifest.cases]
     left = [one.case for part in parts.values() for one in part.left]
     return lanes_for(
@@ -238,20 +269,28 @@ def _lanes(parts: Mapping[str, Part]) -> tuple[Lane, ...]:
     )
 
 
-def _new(
-    software: Software,
-    store: RunStore,
-    request: RunRequest,
-    stack: contextlib.ExitStack,
-    only: Collection[Case],
-    environments: int,
-    on_tried: OnTried,
-) -> Part:
+@dataclass(frozen=True)
+class _Asked:
+    """See `ready`."""
+
+    request: RunRequest
+    only: Collection[Case]
+    turns_of: TurnsOf | None
+    on_tried: OnTried
+    environments: int
+
+
+def _new(software: Software, store: RunStore, asked: _Asked, stack: contextlib.ExitStack) -> Part:
     """Check the request, ask the environment what it has, and make the plan. The host's speed is not known yet."""
-    _check_jobs(request)
+    request, turns_of = asked.request, asked.turns_of
+    if turns_of is None:
+        _check_jobs(request)
+    elif plan.AUTO in request.axes.batch_sizes:
+        raise UsageError("--bs auto: name the batch sizes, for fresh processes don't look for one")
     models = models_of(request)
     tuned = tuned_batches(request.batch_file)
-    pool = stack.enter_context(_pool(software, models, request.axes.backends, request.settings))
+    libraries = to_preload(models, request.axes.backends) if turns_of is None else []
+    pool = stack.enter_context(_pool(software, libraries, request.settings))
     machine = pool.machine_info()
     try:
         axes = plan.axes_on(request.axes, machine)
@@ -261,18 +300,24 @@ def _new(
         raise ServerError(software.name, one_line(error)) from error  # another environment may see another device
     lacking = pool.missing(readable(models), axes.backends)
     to_tune = plan.to_tune(models, axes, lacking)
-    curves = throughput_curves(to_tune, quick(request), pool, machine, store.logs, on_tried)
+    curves = throughput_curves(to_tune, quick(request), pool, machine, store.logs, asked.on_tried)
     found = {case: best_batch(curve) for case, curve in curves.items()}
     planned = plan.make_plan(models, axes, lacking, tuned_on(machine, axes.devices, tuned), found)
-    if only:
-        planned = tuple(one for one in planned if one.case.first_repeat() in only)
-    settings = with_jobs(request.settings, request.jobs, axes.devices, cases=environments * len(planned))
+    if asked.only:
+        planned = tuple(one for one in planned if one.case.first_repeat() in asked.only)
+    settings = with_jobs(request.settings, request.jobs, axes.devices, cases=asked.environments * len(planned))
+    left = planned
+    if turns_of is not None:
+        jobs = request.jobs or max(1, len(request.device_indices or ()))
+        settings = msgspec.structs.replace(request.settings, jobs=jobs, compile_threads=None)
+        left = turns_of_plan(planned, turns_of, {})
     manifest = make_manifest(request, settings, machine, models, planned)
     batch_curves = tuple(
         BatchCurve(case=at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
     )
-    manifest = msgspec.structs.replace(manifest, batch_curves=batch_curves)
-    return Part(store=store, pool=pool, machine=machine, manifest=manifest, left=planned)
+    turns = 0 if turns_of is None else len(left)
+    manifest = msgspec.structs.replace(manifest, batch_curves=batch_curves, turns=turns)
+    return Part(store=store, pool=pool, machine=machine, manifest=manifest, left=left, is_in_turns=turns_of is not None)
 
 
 def _resumed(
@@ -280,20 +325,36 @@ def _resumed(
     run: Run,
     store: RunStore,
     stack: contextlib.ExitStack,
-    retry_failed: bool,  # noqa: FBT001
+    turns_of: TurnsOf | None,
+    *,
+    retry_failed: bool,
 ) -> Part:
-    """The cases of a run that are not finished yet, under the settings that the run began with."""
-    rest = rest_of(run, retry_failed=retry_failed)
+    """The cases of a run that are not finished yet, under the settings that the run began with.
+
+    Of a run in turns, all cases: `turns_of_plan` tells what is left of each.
+    """
+    rest = rest_of(run, retry_failed=retry_failed, in_turns=turns_of is not None)
     used = [case.backend for case in rest.cases]
-    pool = stack.enter_context(_pool(software, rest.models, used, run.manifest.settings))
+    libraries = to_preload(rest.models, used) if turns_of is None else []
+    pool = stack.enter_context(_pool(software, libraries, run.manifest.settings))
     machine = pool.machine_info()
     check_same_machine(run, machine.environment)
     left = rest.plan(pool.missing(readable(rest.models), used))
-    return Part(store=store, pool=pool, machine=machine, manifest=run.manifest, left=left, done=rest.done)
+    if turns_of is not None:
+        left = turns_of_plan(left, turns_of, {record.key: record.outcome for record in rest.done})
+    return Part(
+        store=store,
+        pool=pool,
+        machine=machine,
+        manifest=run.manifest,
+        left=left,
+        done=rest.done,
+        is_in_turns=turns_of is not None,
+    )
 
 
-def _pool(software: Software, models: Models, used: Sequence[Backend], settings: Settings) -> Pool:
-    libraries, limit_s = to_preload(models, used), settings.limits.build_s
+def _pool(software: Software, libraries: Sequence[str], settings: Settings) -> Pool:
+    limit_s = settings.limits.build_s
     return Pool(libraries, limit_s, name=software.name, python=software.python, variables=software.variables)
 
 
@@ -363,16 +424,16 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(plan.plan_case(case, by_name[case.model], lacking) for case in self.cases)
 
 
-def rest_of(run: Run, *, retry_failed: bool) -> Rest:
-    """What is left of a run.
+def rest_of(run: Run, *, retry_failed: bool, in_turns: bool = False) -> Rest:
+    """What is left of a run. Where a run is in turns, `retry_failed` counts what was skipped, too.
 
     Raises:
         StoreError: a model is no longer there.
         CatalogError: a folder of models is no longer there.
     """
-    finished = run.finished
-    done = tuple(r for r in run.records if r.case in finished and not (retry_failed and r.failure))
-    have_record = {record.case for record in done}
+    again = (Skipped, Failed) if in_turns else Failed
+    done = tuple(record for record in run.finished if not (retry_failed and isinstance(record.outcome, again)))
+    have_record = set() if in_turns else {record.case for record in done}
     cases = tuple(case for case in run.manifest.cases if case not in have_record)
     catalog = find_models(map(Path, run.manifest.models_dirs))
     gone = sorted({case.model for case in cases if case.model not in catalog})

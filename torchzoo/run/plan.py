@@ -12,7 +12,8 @@ from torchzoo.backends import BackendInfo
 from torchzoo.case import EAGER, Axes, Backend, Case, Mode, Parallel, Precision
 from torchzoo.errors import UsageError, unknown
 from torchzoo.machine.facts import MachineInfo
-from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.measure.fresh_turns import Turn
+from torchzoo.record import Failed, FailureKind, RecordKey, Skipped
 from torchzoo.settings import Stage
 from torchzoo.zoo.spec import ModelSpec, SpecError
 
@@ -26,12 +27,18 @@ QUANTIZER = "torchao"  # the package that quantizes
 
 
 class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case of a plan: its spec, or, where it can't run, the outcome that it already has."""
+    """One case of a plan, or one turn of it: its spec, or, where it can't run, the outcome that it already has."""
 
     case: Case
     spec: ModelSpec | None = None
     resolved: Skipped | Failed | None = None
     environment: str = ""  # the name of the software that it runs in, where there are several
+    turn: Turn | None = None  # of the fresh process that runs; None: a worker measures the whole case
+
+    @property
+    def key(self) -> RecordKey:
+        """What `Record.key` of its record will be."""
+        return (self.case, "", 0) if self.turn is None else (self.case, self.turn.role, self.turn.number)
 
 
 Plan = tuple[PlannedCase, ...]

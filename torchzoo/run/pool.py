@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 import msgspec
 
 import torchzoo
-from torchzoo.case import Backend
+from torchzoo.case import Backend, Case
 from torchzoo.devices.foreign import RUNNER_VARIABLE
 from torchzoo.errors import TorchzooError
-from torchzoo.files import to_json
+from torchzoo.files import safe_name, to_json
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.machine.limits import available_bytes, pin, this_thread_on, usable_cores
+from torchzoo.measure.fresh_turns import Ask
 from torchzoo.record import MeasuredPeaks
 from torchzoo.run import protocol
 from torchzoo.run.interrupts import Interrupts
@@ -43,8 +44,8 @@ from torchzoo.zoo.spec import ModelSpec
 IMPORT_LIMIT_S = 120.0
 #: How often a process is started, if it or its server is killed each time.
 STARTS = 3
-#: What a worker does.
-WORK = "torchzoo.run.worker:work"
+#: What a worker does, and the process of a turn.
+WORK, WORK_FRESH = "torchzoo.run.worker:work", "torchzoo.run.fresh:work"
 
 _Answer = TypeVar("_Answer", bound=protocol.Answer)
 _Kind = TypeVar("_Kind")
@@ -72,15 +73,15 @@ class _ServerEnded(TorchzooError):
 
 
 class Pool:
-    """The processes of an environment, forked from a server that has loaded torch and libraries.
+    """The processes of an environment, forked from a server that has loaded torch and libraries, or fresh ones.
 
     Each library is proved harmless while the server loads it. If it ends the server, takes too long, replaces a
     function of PyTorch, uses a device, or changes a thread, a file or a process that others would inherit, the server
     is started anew without it, and the workers of its models import it themselves.
 
-    The server starts when it is first needed, and again when it has ended. It and its processes may use `cores`: all
-    that this process could use when the `Pool` was made. The runner keeps to one of them meanwhile, and torch in the
-    server sets its number of threads by them.
+    The server starts when it is first needed, and again when it has ended. It loads nothing as long as all processes
+    are fresh. It and its processes may use `cores`: all that this process could use when the `Pool` was made. The
+    runner keeps to one of them meanwhile, and torch in the server sets its number of threads by them.
 
     Use as a context: on leaving, the server and its processes are gone.
 
@@ -110,7 +111,7 @@ class Pool:
         self._python = python
         self._variables = variables or {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_loaded = False
+        self._is_loading = self._is_loaded = False
         self._answers: deque[protocol.Answer] = deque()  # to requests
         self._said: list[protocol.Said | protocol.Unreadable | protocol.Ended] = []  # not yet taken
         self._garbled: set[int] = set()  # tickets of processes that have sent what is no message
@@ -208,16 +209,28 @@ class Pool:
 
     # --- processes ---
 
-    def start(self, ticket: int, function: str, argument: bytes, scratch: str = "") -> None:
+    def start(self, ticket: int, function: str, argument: bytes, scratch: str = "", fresh_log: str = "") -> None:
         """Start a process, of a new server if the old one is killed before or meanwhile.
+
+        Args:
+            ticket: the number of the process.
+            function: `module:function`, called with `argument` and a connection.
+            argument: JSON.
+            scratch: a folder that is removed when the process has ended.
+            fresh_log: the file for what a fresh process prints; empty: the process is a fork.
 
         Raises:
             ServerError: that happened again and again, or there is no process to be had.
         """
-        request = protocol.Start(ticket=ticket, function=function, argument=msgspec.Raw(argument), scratch=scratch)
+        request = protocol.Start(
+            ticket=ticket, function=function, argument=msgspec.Raw(argument), scratch=scratch, fresh_log=fresh_log
+        )
         for _ in range(STARTS):
             with contextlib.suppress(_ServerEnded):
-                self._load()
+                if fresh_log and not self._is_loading:
+                    self._run_server()
+                else:
+                    self._load()
                 self._pids[ticket] = self._request(request, protocol.Started).pid
                 self._scratch[ticket] = scratch
                 self._garbled.discard(ticket)
@@ -248,7 +261,7 @@ class Pool:
     @property
     def file(self) -> int | None:
         """The file descriptor that the workers' messages come from; None while there are no workers."""
-        return self._reader.file if self._process is not None and self._is_loaded else None
+        return self._reader.file if self._process is not None and not self._is_loading else None
 
     @property
     def has_unread(self) -> bool:
@@ -291,13 +304,20 @@ class Pool:
 
     def begin(self) -> None:
         """Start the server if there is none, and let it load. Nothing is waited for."""
+        self._run_server()
+        if not (self._is_loading or self._is_loaded):
+            self._is_loading = True
+            is_ours = self._python == sys.executable and not self._variables
+            with contextlib.suppress(_ServerEnded):
+                self._send(protocol.Load(libraries=self.preload, paths=tuple(sys.path) if is_ours else ()))
+
+    def _run_server(self) -> None:
         if self._process is not None:
             return
         root = str(Path(torchzoo.__file__).resolve().parent.parent)
         variables = {**os.environ, **self._variables}
         folders = list(filter(None, variables.get("PYTHONPATH", "").split(os.pathsep)))
         variables["PYTHONPATH"] = os.pathsep.join(folders if root in folders else [root, *folders])
-        variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else counting devices initialises CUDA
         variables[RUNNER_VARIABLE] = str(os.getpid())
         with this_thread_on(self.cores):
             try:
@@ -312,10 +332,6 @@ class Pool:
                 raise ServerError(self.name, f"can't start {self._python}: {error.strerror}") from error
         assert self._process.stdout is not None
         self._reader: LineReader[protocol.Answer] = LineReader(self._process.stdout.fileno(), protocol.answers)
-        self._is_loaded = False
-        is_ours = self._python == sys.executable and not self._variables
-        with contextlib.suppress(_ServerEnded):
-            self._send(protocol.Load(libraries=self.preload, paths=tuple(sys.path) if is_ours else ()))
 
     def _load(self) -> None:
         """Return when the server has loaded what it can load.
@@ -331,7 +347,7 @@ class Pool:
                 return
             culprit, why = self._follow_loading()
             if not why:
-                self._is_loaded = True
+                self._is_loading, self._is_loaded = False, True
                 return
             self.renew()
             if culprit in ("", "torch"):
@@ -412,7 +428,7 @@ class Pool:
         """
         if self._process is None:
             raise _ServerEnded
-        noted = [self.interrupts.noted] if self.interrupts is not None and not self._is_loaded else []
+        noted = [self.interrupts.noted] if self.interrupts is not None and self._is_loading else []
         if set(wait([self._reader.file, *noted], timeout_s)) & set(noted):
             raise KeyboardInterrupt
         for answer in self._reader.read():
@@ -443,7 +459,7 @@ class Pool:
             assert pipe is not None
             with contextlib.suppress(OSError):
                 pipe.close()
-        self._process, self._is_loaded = None, False
+        self._process, self._is_loading, self._is_loaded = None, False, False
         self._said += [protocol.Ended(ticket=ticket, code=-signal.SIGKILL) for ticket in self._pids]
         for scratch in filter(None, self._scratch.values()):
             shutil.rmtree(scratch, ignore_errors=True)
@@ -475,9 +491,43 @@ class PoolRun:
     settings: Settings
     undisturbed_loop_s: float | None = None  # what `Pool.host_speed` found; None: not known
 
+    def request(self, planned: PlannedCase, lane: Lane, log: Path, scratch: str, shared: Path) -> Request | Ask:
+        """Return what the process of a case, or of a turn of it, needs to know. The folders of a turn are made.
+
+        `shared` is the folder of the files that the turns of a case share.
+        """
+        assert planned.spec is not None
+        if (turn := planned.turn) is None:
+            return Request(
+                case=planned.case,
+                spec=planned.spec,
+                settings=self.settings,
+                lane=lane,
+                cores=self.pool.cores,
+                undisturbed_loop_s=self.undisturbed_loop_s,
+                log=str(log),
+                scratch=scratch,
+            )
+        caches = shared / "caches" / safe_name(turn.cache) if turn.cache else Path(scratch) / "caches"
+        for path in (shared, caches):
+            path.mkdir(parents=True, exist_ok=True)
+        return Ask(
+            function=turn.function,
+            case=planned.case,
+            spec=planned.spec,
+            settings=self.settings,
+            options=turn.options,
+            folder=str(shared),
+            caches=str(caches),
+            scratch=scratch,
+            log=str(log),
+            device=lane.device,
+            cores=lane.cores or (),
+        )
+
 
 class PoolWorkers:
-    """The workers of a run, each forked from the server of its environment, as the scheduler uses them.
+    """The workers of a run, each started by the server of its environment, as the scheduler uses them.
 
     Each repeat of the cases has servers of its own, for processes of one server are not independent of each other. The
     scheduler starts a repeat when the workers of the one before have ended.
@@ -506,6 +556,11 @@ class PoolWorkers:
         self._repeat: int | None = None  # of the cases that the servers' processes have measured
         self._pool_of: dict[int, Pool] = {}  # by ticket
         self._interrupts = Interrupts()
+        self._shared = Path(tempfile.gettempdir()) / f"torchzoo-turns-{os.getpid()}-{id(self)}"
+
+    def folder_of(self, case: Case) -> Path:
+        """The folder of the files that the turns of a case share. Whoever has run the last of them removes it."""
+        return self._shared / safe_name(case.label())
 
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
         """See `torchzoo.run.workers.Workers`.
@@ -522,23 +577,15 @@ class PoolWorkers:
                 for pool in self._pools:
                     pool.renew()
             self._repeat = planned.case.repeat
-            for pool in self._pools:
+            for pool in self._pools if planned.turn is None else ():
                 pool.begin()  # all of them load at once
         run = self._runs[planned.environment]
         scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
-        request = Request(
-            case=planned.case,
-            spec=planned.spec,
-            settings=run.settings,
-            lane=lane,
-            cores=run.pool.cores,
-            undisturbed_loop_s=run.undisturbed_loop_s,
-            log=str(log),
-            scratch=scratch,
-        )
         try:
-            run.pool.start(ticket, WORK, to_json(request), scratch)
-        except (TorchzooError, KeyboardInterrupt):
+            asked = run.request(planned, lane, log, scratch, self.folder_of(planned.case))
+            work, fresh_log = (WORK, "") if planned.turn is None else (WORK_FRESH, str(log))
+            run.pool.start(ticket, work, to_json(asked), scratch, fresh_log)
+        except (TorchzooError, OSError, KeyboardInterrupt):
             shutil.rmtree(scratch, ignore_errors=True)
             raise
         self._pool_of[ticket] = run.pool
@@ -588,6 +635,7 @@ class PoolWorkers:
         for pool in self._pools:
             pool.close()
             pool.interrupts = None
+        shutil.rmtree(self._shared, ignore_errors=True)
         if self._own_cores is not None:
             pin(self._pools[0].cores)
         self._interrupts.__exit__()

@@ -32,6 +32,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     function: str  # `module:function`
     argument: msgspec.Raw
     scratch: str = ""  # a folder that is removed when the process has ended
+    fresh_log: str = ""  # start a new interpreter, which prints into this file; empty: fork the server
 
 
 class Proceed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

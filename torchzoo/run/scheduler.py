@@ -2,6 +2,8 @@
 
 A worker builds, warms up and compiles beside others. Then it waits for its measuring window (`torchzoo.run.windows`).
 While windows are open, no worker is started.
+
+The turns of a case run one after the other, each in a fresh process, on the same lane. They have no windows.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from torchzoo.case import EAGER, Case, Mode
-from torchzoo.record import Failed, FailureKind, Outcome, Record
+from torchzoo.record import Failed, FailureKind, Outcome, Record, Skipped
 from torchzoo.run.failures import died, garbled, late
 from torchzoo.run.lanes import Lane
 from torchzoo.run.lines import Garbled
@@ -44,6 +48,7 @@ class Scheduler:
         settings: how many workers may prepare at once, on all lanes together (`jobs`), and the time limit of each stage
             (`limits`).
         log_path: the file for what the worker of a case prints.
+        on_start: called when a worker starts.
         on_stage: called when a worker begins a stage.
         more: asked in each turn for cases that have come since; None means that no more will come.
         now_s: a monotonic clock.
@@ -56,6 +61,7 @@ class Scheduler:
         settings: Settings,
         *,
         log_path: Callable[[PlannedCase], Path],
+        on_start: Callable[[PlannedCase], None] = lambda _: None,
         on_stage: Callable[[Case, Lane, Stage], None] = lambda *_: None,
         more: Callable[[], Plan | None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
@@ -65,6 +71,7 @@ class Scheduler:
         self.jobs = settings.jobs
         self.limits = settings.limits
         self.log_path = log_path
+        self.on_start = on_start
         self.on_stage = on_stage
         self.more = more
         self.now_s = now_s
@@ -73,6 +80,7 @@ class Scheduler:
         self.windows = Windows(workers, self.running, now_s)
         self.tickets = 0
         self.lanes_of_turns: dict[Case, Lane] = {}
+        self.did_not_work: dict[tuple[Case, str], Skipped | Failed] = {}  # by the role of a turn
 
     def run(self, plan: Plan) -> Iterator[Record]:
         """Yield the record of each case when its outcome is known. What a case does never raises here.
@@ -89,12 +97,8 @@ class Scheduler:
 
     def run_planned(self, plan: Plan) -> Generator[tuple[PlannedCase, Record]]:
         """The same, with what was planned."""
-        queue: deque[tuple[PlannedCase, bool]] = deque()
-        for planned in in_order(plan, jobs=self.jobs):
-            if planned.resolved is None:
-                queue.append((planned, False))
-            else:
-                yield planned, record_of_resolved(planned)
+        queue = deque((planned, False) for planned in in_order(plan, jobs=self.jobs))
+        yield from self._resolve(queue)
         seen_s = self.now_s()
         try:
             while (came := self.more()) is not None or queue or self.running:
@@ -111,6 +115,7 @@ class Scheduler:
                 self._allow_for_a_stop(seen_s - before_s - wait_s)
                 self._kill_late()
                 yield from self._finish(queue)
+                yield from self._resolve(queue)
         except KeyboardInterrupt:
             yield from self._timed_until_now()
             raise
@@ -119,14 +124,48 @@ class Scheduler:
                 self.workers.kill(ticket)
             self.running.clear()
 
+    # --- what needs no process ---
+
+    def _resolve(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:
+        """The records of what has its outcome already, which leaves the queue: a turn after those before it."""
+        pending, in_turn = list(queue), self._cases_in_turn()
+        queue.clear()
+        for planned, is_retry in pending:
+            resolved = None if planned.case in in_turn else planned.resolved or self._why_not(planned)
+            if resolved is None:
+                queue.append((planned, is_retry))
+                if planned.turn is not None:
+                    in_turn.add(planned.case)
+            else:
+                self._note_outcome(planned, resolved)
+                yield planned, record_of_resolved(msgspec.structs.replace(planned, resolved=resolved))
+
+    def _cases_in_turn(self) -> set[Case]:
+        """The cases of which a turn runs."""
+        return {worker.planned.case for worker in self.running.values() if worker.planned.turn is not None}
+
+    def _why_not(self, planned: PlannedCase) -> Skipped | Failed | None:
+        """The outcome of an earlier turn of the same role, or of a needed one, that did not work."""
+        if planned.turn is None:
+            return None
+        of_role, of_needed = ((planned.case, role) for role in (planned.turn.role, planned.turn.needs))
+        return self.did_not_work.get(of_role) or self.did_not_work.get(of_needed)
+
+    def _note_outcome(self, planned: PlannedCase, outcome: Outcome) -> None:
+        if planned.turn is not None and isinstance(outcome, Skipped | Failed):
+            self.did_not_work[planned.case, planned.turn.role] = outcome
+
     # --- starting ---
 
     def _start(self, queue: deque[tuple[PlannedCase, bool]]) -> None:
         """Start the cases that may start now. Retries come last: each needs a lane for itself, which is empty then."""
         pending = sorted(queue, key=lambda item: item[1])
         queue.clear()
+        in_turn = self._cases_in_turn()
         for planned, is_retry in pending:
-            may_start = self._has_free_job() and self._is_of_this_repeat(planned)
+            may_start = planned.case not in in_turn and self._has_free_job() and self._is_of_this_repeat(planned)
+            if planned.turn is not None:
+                in_turn.add(planned.case)
             lane = self._lane_for(planned, alone=is_retry) if may_start else None
             if lane is None:
                 queue.append((planned, is_retry))
@@ -147,7 +186,7 @@ class Scheduler:
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty.
 
-        A case of several environments stays on one lane: two devices of one kind differ by some percent.
+        A case of several environments or turns stays on one lane: two devices of one kind differ by some percent.
         """
         candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
         if planned.case in self.lanes_of_turns:
@@ -195,14 +234,14 @@ class Scheduler:
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
-        if planned.environment:
+        if planned.environment or planned.turn is not None:
             self.lanes_of_turns[planned.case] = lane
         worker = Running(
             planned=planned,
             lane=lane,
             log=self.log_path(planned),
             started_at=timestamp(),
-            deadline_s=self.now_s() + self.limits.of(Stage.START),
+            deadline_s=self.now_s() + (self.limits.of(Stage.START) if planned.turn is None else self.limits.turn_s),
             device_bytes=self.room.device_bytes_of(planned, lane),
             host_bytes=self.room.host_bytes_of(planned),
             is_retry=is_retry,
@@ -212,6 +251,7 @@ class Scheduler:
         for sibling in siblings:
             sibling.had_siblings = True
         self.running[self.tickets] = worker
+        self.on_start(planned)
         self.workers.start(self.tickets, planned, lane, worker.log)
 
     # --- what workers say ---
@@ -230,7 +270,8 @@ class Scheduler:
         match message:
             case Stage():
                 worker.stage = message
-                worker.deadline_s = self.now_s() + self.limits.of(message)
+                if worker.planned.turn is None:
+                    worker.deadline_s = self.now_s() + self.limits.of(message)
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
                 if message is Stage.EXAMINE:
@@ -239,10 +280,10 @@ class Scheduler:
             case Timed():
                 worker.timed = message.measured
             case Garbled():
-                worker.outcome = garbled("the worker", message.what, worker.stage, worker.log)
+                worker.outcome = garbled(worker.name, message.what, worker.stage, worker.log)
                 worker.deadline_s = -math.inf
             case Exited():
-                worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log)
+                worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log, who=worker.name)
                 worker.deadline_s = -math.inf
             case _:
                 worker.outcome = message
@@ -274,7 +315,9 @@ class Scheduler:
 
     def _time_out(self, worker: Running) -> None:
         what, limit_s = worker.stage.value, self.limits.of(worker.stage)
-        if worker.stage is Stage.WAIT:
+        if worker.planned.turn is not None:
+            what, limit_s = worker.name, self.limits.turn_s
+        elif worker.stage is Stage.WAIT:
             what, limit_s = "beginning when its window opened", ANSWER_TO_OPENING_S
         worker.outcome = late(what, limit_s, worker.stage, worker.log)
         worker.deadline_s = -math.inf
@@ -292,7 +335,9 @@ class Scheduler:
                 queue.append((worker.planned, True))
                 continue
             self.room.learn(worker)
-            yield worker.planned, _record(worker, worker.final(worker.outcome))
+            outcome = worker.final(worker.outcome)
+            self._note_outcome(worker.planned, outcome)
+            yield worker.planned, _record(worker, outcome)
 
     def _timed_until_now(self) -> Iterator[tuple[PlannedCase, Record]]:
         """The records of the cases that an interrupt ends after their timing."""
@@ -311,8 +356,11 @@ class Scheduler:
 
 
 def _record(worker: Running, outcome: Outcome) -> Record:
+    case, role, number = worker.planned.key
     return Record(
-        case=worker.planned.case,
+        case=case,
+        role=role,
+        number=number,
         outcome=outcome,
         started_at=worker.started_at,
         finished_at=timestamp(),
@@ -322,10 +370,10 @@ def _record(worker: Running, outcome: Outcome) -> Record:
 
 
 def record_of_resolved(planned: PlannedCase) -> Record:
-    """The record of a case whose outcome was known when it was planned."""
+    """The record of what has its outcome without a process."""
     assert planned.resolved is not None
-    now = timestamp()
-    return Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
+    (case, role, number), now = planned.key, timestamp()
+    return Record(case=case, role=role, number=number, outcome=planned.resolved, started_at=now, finished_at=now)
 
 
 def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:

@@ -5,6 +5,9 @@
 The server runs in the Python of the environment that is measured. Requests of the runner come on standard input, a line
 of JSON each, and answers go to standard output (`torchzoo.run.protocol`). What libraries print goes to standard error.
 
+A process can also be fresh: a new interpreter, for which nothing is loaded (`torchzoo.run.fresh`). A server whose
+processes are all fresh never imports torch.
+
 The server passes on what its processes say, and waits for them, so that the runner learns each exit code. When standard
 input ends, the runner is gone, in whatever way: then the server kills all that it has started, removes the scratch
 folders, and ends. It never uses a device: a fork of a process that has used CUDA can't use it.
@@ -133,6 +136,7 @@ class Server:
     def _load(self, request: protocol.Load) -> None:
         sys.path[:] = request.paths or sys.path
         end_with_parent()  # during an import, the server does not see that the runner is gone
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else counting devices initialises CUDA
         self._answer(protocol.Loading(library="torch"))
         preload = attempt(partial(import_module, "torchzoo.run.preload"))
         if isinstance(preload, Exception):
@@ -146,10 +150,13 @@ class Server:
 
     def _start(self, request: protocol.Start) -> None:
         ours, theirs = socket.socketpair()
-        pid = os.fork()
+        pid = _spawn(request, theirs) if request.fresh_log else os.fork()
         if not pid:
             _live(request, theirs, ours, self._close_all)
         theirs.close()
+        if request.fresh_log:
+            with contextlib.suppress(OSError):  # the process has ended before it read its argument
+                ours.sendall(bytes(request.argument) + b"\n")
         process = _Process(request.ticket, pid, ours, LineReader(ours.fileno(), protocol.any_line), request.scratch)
         self._processes[request.ticket] = process
         self._selector.register(ours, selectors.EVENT_READ, partial(self._pass_on, process))
@@ -249,6 +256,25 @@ class Server:
         else:
             if is_waiting:
                 self._selector.unregister(self._answers)
+
+
+def _spawn(request: protocol.Start, channel: socket.socket) -> int:
+    """Start a new interpreter in a session of its own, and return its id. The time until it works counts from here."""
+    channel.set_inheritable(True)
+    arguments = [request.function, str(channel.fileno()), str(time.monotonic_ns())]
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", "from torchzoo.run.fresh import main; main()", *arguments],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, request.fresh_log, append, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGINT],
+    )
 
 
 def _live(

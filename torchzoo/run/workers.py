@@ -88,6 +88,11 @@ class Running:
     had_siblings: bool = False
     is_retry: bool = False
 
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "the worker" if self.planned.turn is None else "the process"
+
     def final(self, outcome: Outcome) -> Outcome:
         """What is recorded. A worker that failed after its timing has measured its case: the record has both."""
         if isinstance(outcome, Failed) and outcome.kind is not FailureKind.NOT_FINITE and self.timed is not None:

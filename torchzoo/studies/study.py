@@ -130,13 +130,13 @@ def at_home(study: Study, run: Run) -> Run:
     return msgspec.structs.replace(run, manifest=manifest)
 
 
-def joined(paths: Sequence[Path]) -> Run:
-    """Join runs of like machines. The manifest is the first run's, with the cases of all.
+def joined(paths: Sequence[Path], *, in_turns: bool = False) -> Run:
+    """Join runs of like machines, which `read_run` reads. The manifest is the first run's, with the cases of all.
 
     Raises:
         StoreError: as `read_report_data`.
     """
-    data = read_report_data(paths)
+    data = read_report_data(paths, in_turns=in_turns)
     cases: dict[Case, None] = {}
     domains = {}
     for run in data.runs:

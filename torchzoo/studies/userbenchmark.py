@@ -1,7 +1,7 @@
 """Load and report userbenchmarks: folders with a plan (what to run) and a report (a document from records).
 
 Most userbenchmarks measure cases as `torchzoo run` does. With a third function, `turns(case, spec, repeats)`, a
-userbenchmark measures in fresh processes instead (`torchzoo.measure.trial_records`), and its report gets `Trials`. With
+userbenchmark measures in fresh processes instead (`torchzoo.measure.fresh_turns`), each of which has a record. With
 `SEVERAL_AT_ONCE = True`, several of these processes may run at once, each with cores of its own (`--jobs`,
 `--devices`); with `ONE_A_DEVICE = True`, too, only one on a device.
 """
@@ -21,21 +21,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from torchzoo.analysis.cases import CaseResult, Status, case_results
+from torchzoo.analysis.cases import CaseResult, Status, by_case, case_results
 from torchzoo.analysis.command_lines import shell_line
 from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
-from torchzoo.measure.trial_records import Took
+from torchzoo.measure.fresh_turns import TurnsOf
+from torchzoo.record import Took
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.document import Block, Heading, Marked, Text, section, table
 from torchzoo.report.remarks import not_measured_line, what_failed
 from torchzoo.run.request import RunRequest
-from torchzoo.run.trial_store import RECORDS, Trials
-from torchzoo.run.trials import TurnsOf
-from torchzoo.store import Run, StoreError, write_whole
+from torchzoo.store import RECORDS, Run, StoreError, write_whole
 from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_folder
 
 ALL = "all"
@@ -70,7 +69,7 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     doc: str
     plan: Callable[[Choice], RunRequest]
-    report: Callable[[Any], list[Block | str]]  # takes a `Run`; with `turns`, `Trials`
+    report: Callable[[Run], list[Block | str]]
     turns: TurnsOf | None = None
     several_at_once: bool = False  # whether processes of different cases may run at the same time
     one_a_device: bool = False  # whether each of these needs a device of its own
@@ -164,11 +163,10 @@ def _from_its_code(what: str, action: Callable[[], _Value]) -> _Value:
     return found
 
 
-def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
+def document(benchmark: UserBenchmark, run: Run) -> str:
     """The whole document in Markdown: the question, what was measured and what was not, the body, the machine."""
-    run = with_own_names(run, benchmark.name) if isinstance(run, Run) else run
-    command = f"userbenchmark {benchmark.name}"
-    ran = what_ran(run, command) if isinstance(run, Run) else processes_that_ran(run, command)
+    run = with_own_names(run, benchmark.name)
+    ran = (what_ran if benchmark.turns is None else processes_that_ran)(run, f"userbenchmark {benchmark.name}")
     made = markdown.provenance(*(part.manifest for part in run.parts))
     asked = question(benchmark.name, benchmark.doc)
     return markdown.render([*asked, Text(Marked(ran)), *body(benchmark.report(run)), Heading("Measured on"), made])
@@ -232,29 +230,27 @@ def _not_run_yet(count: int, command: str, unfinished: Iterable[Path]) -> str:
     return f"{count} not run yet: go on with {', '.join(map(markdown.code, again))}"
 
 
-def processes_that_ran(trials: Trials, command: str) -> str:
+def processes_that_ran(run: Run, command: str) -> str:
     """The numbers of successful and other processes, and the command with `--resume` that continues."""
-    took = sum(isinstance(record.outcome, Took) for record in trials.records)
-    other = len(trials.records) - took
-    line = f"{len(trials.by_case())} cases: {took} results of fresh processes"
+    took = sum(isinstance(record.outcome, Took) for record in run.records)
+    other = len(run.records) - took
+    line = f"{len(by_case(run.records))} cases: {took} results of fresh processes"
     if other:
         line += f", {other} skipped or failed (at the end)"
-    if unfinished := {
-        part.path: left for part in trials.parts if (left := part.manifest.turns - len(part.records)) > 0
-    }:
+    if unfinished := {part.path: left for part in run.parts if (left := part.manifest.turns - len(part.records)) > 0}:
         line += f", {_not_run_yet(sum(unfinished.values()), command, unfinished)}"
-    if trials.damaged_lines:
-        line += f", {trials.damaged_lines} records that can't be read"
+    if damaged := sum(part.damaged_lines for part in run.parts):
+        line += f", {damaged} records that can't be read"
     return f"{line}. Every result is a line of {RECORDS}, with its raw figures."
 
 
-def without_result(trials: Trials) -> list[Block]:
+def without_result(run: Run) -> list[Block]:
     """The section of skipped and failed processes, by reason; empty if there are none."""
     found: dict[str, list[str]] = {}
-    for record in trials.records:
+    for record in run.records:
         if not isinstance(record.outcome, Took):
             why = not_measured_line(record.outcome)
-            found.setdefault(why, []).append(f"{record.case.label()} {record.variant}".strip())
+            found.setdefault(why, []).append(f"{record.case.label()} {record.role}".strip())
     rows = [(why, str(len(some)), units.first_few(list(dict.fromkeys(some)), most=4)) for why, some in found.items()]
     return section("Without a result", table(("why", "processes", "which"), rows))
 

@@ -20,17 +20,18 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.cases import by_case
 from torchzoo.analysis.kernels import busy_ratio, longest_kernels, short_name
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Axes, Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
-from torchzoo.measure.trial_records import SizeResult, SizeSweep, Took, TrialRecord, Turn
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Failed
+from torchzoo.measure.fresh_turns import SizeResult, SizeSweep, Turn
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Failed, Record, Took
 from torchzoo.report import units
 from torchzoo.report.document import Block, Heading, table
 from torchzoo.run.request import RunRequest
-from torchzoo.run.trial_store import Trials
 from torchzoo.settings import Settings, StageLimits
+from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import Choice, without_result
 from torchzoo.zoo.spec import ModelSpec
 
@@ -93,7 +94,7 @@ def turns(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
     axes = AXES if spec.domain is Domain.NLP else AXES[:1]
     return [
         Turn(
-            variant=f"{axis}, {policy}",
+            role=f"{axis}, {policy}",
             number=number,
             function=FUNCTION,
             options={"axis": axis, "policy": policy},
@@ -144,14 +145,15 @@ def slowdown(one: SizeResult) -> stats.Estimate | None:
     return stats.inverse(stats.speedup(one.blocks)) if one.blocks else None
 
 
-def swept(trials: Trials) -> list[Swept]:
+def swept(run: Run) -> list[Swept]:
     """The results of all policies, in the order of the plan."""
-    return [one for case, records in trials.by_case().items() for axis in AXES for one in _of_axis(case, axis, records)]
+    cases = by_case(run.records).items()
+    return [one for case, records in cases for axis in AXES for one in _of_axis(case, axis, records)]
 
 
-def _of_axis(case: Case, axis: str, records: Sequence[TrialRecord]) -> Iterator[Swept]:
+def _of_axis(case: Case, axis: str, records: Sequence[Record]) -> Iterator[Swept]:
     for policy in POLICIES:
-        outcomes = [record.outcome for record in records if record.variant == f"{axis}, {policy}"]
+        outcomes = [record.outcome for record in records if record.role == f"{axis}, {policy}"]
         sweeps = [msgspec.convert(one.result, SizeSweep).sizes for one in outcomes if isinstance(one, Took)]
         has_failed = any(isinstance(one, Failed) for one in outcomes)
         if sweeps or has_failed:
@@ -175,11 +177,11 @@ def _of_size(found: Sequence[SizeResult]) -> SizeResult:
     return msgspec.structs.replace(found[0], problem=problem, blocks=blocks)
 
 
-def report(trials: Trials) -> list[Block | str]:
+def report(run: Run) -> list[Block | str]:
     """The report: means over cases, a table for each case and axis, and the reasons of failures."""
-    found = swept(trials)
+    found = swept(run)
     if not found:
-        return ["No process has a result yet.", *without_result(trials)]
+        return ["No process has a result yet.", *without_result(run)]
     lines: list[Block | str] = [Heading("Over all cases"), table(*_means(found))]
     for case, axis in dict.fromkeys((one.case, one.axis) for one in found):
         some = [one for one in found if one.case == case and one.axis == axis]
@@ -200,7 +202,7 @@ def report(trials: Trials) -> list[Block | str]:
     if problems := _problems(found):
         headings = ("how", "problem", "sizes", "which")
         lines += [Heading("What did not work"), table(headings, problems)]
-    return [*lines, READING, *without_result(trials)]
+    return [*lines, READING, *without_result(run)]
 
 
 Table = tuple[Sequence[str], list[Sequence[str]]]

@@ -17,16 +17,18 @@ from statistics import median
 import msgspec
 
 from torchzoo import backends, stats
+from torchzoo.analysis.cases import by_case
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Axes, Backend, Case, Mode
 from torchzoo.errors import UsageError
-from torchzoo.measure.trial_records import CacheCounts, FirstResult, Packages, Took, Turn
+from torchzoo.measure.fresh_turns import CacheCounts, FirstResult, Packages, Turn
+from torchzoo.record import Took
 from torchzoo.report import units
 from torchzoo.report.document import Block, Heading, table
 from torchzoo.run.plan import skip_reason
 from torchzoo.run.request import RunRequest
-from torchzoo.run.trial_store import Trials
 from torchzoo.settings import Settings, StageLimits
+from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import Choice, without_result
 from torchzoo.zoo.spec import ModelSpec
 
@@ -100,15 +102,15 @@ def turns(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
         raise UsageError(f"warm_start measures what is compiled behind Dynamo, and {case.backend} is not")
     no_package = skip_reason(msgspec.structs.replace(case, backend=AOTI), spec, {}) or ""
     found = [
-        Turn(variant=FILLING, function=f"{FUNCTIONS}:fill_caches", cache="disk"),
-        Turn(variant=PACKING, function=f"{FUNCTIONS}:package", skip=no_package),
+        Turn(role=FILLING, function=f"{FUNCTIONS}:fill_caches", cache="disk"),
+        Turn(role=PACKING, function=f"{FUNCTIONS}:package", skip=no_package),
     ]
     one_round = [
-        Turn(variant=EAGER, function=f"{FUNCTIONS}:eager"),
-        Turn(variant=COLD, function=f"{FUNCTIONS}:compiled"),
-        Turn(variant=DISK, function=f"{FUNCTIONS}:compiled", cache="disk", needs=FILLING),
-        Turn(variant=MEGA, function=f"{FUNCTIONS}:compiled_with_artifacts", needs=FILLING),
-        Turn(variant=PACKAGE, function=f"{FUNCTIONS}:packaged", needs=PACKING),
+        Turn(role=EAGER, function=f"{FUNCTIONS}:eager"),
+        Turn(role=COLD, function=f"{FUNCTIONS}:compiled"),
+        Turn(role=DISK, function=f"{FUNCTIONS}:compiled", cache="disk", needs=FILLING),
+        Turn(role=MEGA, function=f"{FUNCTIONS}:compiled_with_artifacts", needs=FILLING),
+        Turn(role=PACKAGE, function=f"{FUNCTIONS}:packaged", needs=PACKING),
     ]
     for number in range(repeats):
         order = one_round if number % 2 == 0 else one_round[::-1]
@@ -134,35 +136,35 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         return median(float(getattr(one, name)) for one in self.processes)
 
 
-def starts(trials: Trials) -> dict[Case, dict[str, Start]]:
+def starts(run: Run) -> dict[Case, dict[str, Start]]:
     """The processes by case and variant, in the order of `VARIANTS`."""
     found: dict[Case, dict[str, Start]] = {}
-    for case, records in trials.by_case().items():
+    for case, records in by_case(run.records).items():
         for variant in VARIANTS:
             results = tuple(
                 msgspec.convert(record.outcome.result, FirstResult)
                 for record in records
-                if record.variant == variant and isinstance(record.outcome, Took)
+                if record.role == variant and isinstance(record.outcome, Took)
             )
             if results:
                 found.setdefault(case, {})[variant] = Start(case=case, variant=variant, processes=results)
     return found
 
 
-def report(trials: Trials) -> list[Block | str]:
+def report(run: Run) -> list[Block | str]:
     """The report: means over cases, then the times of each case, their parts, and the work of the caches."""
-    found = starts(trials)
+    found = starts(run)
     if not found:
-        return ["No process has a result yet.", *without_result(trials)]
+        return ["No process has a result yet.", *without_result(run)]
     lines: list[Block | str] = [Heading("Time to the first result, over all cases"), table(*_means(found))]
-    at_once = list(dict.fromkeys(part.manifest.settings.jobs for part in trials.parts))
+    at_once = list(dict.fromkeys(part.manifest.settings.jobs for part in run.parts))
     if at_once != [1]:
         jobs = " or ".join(map(str, at_once))
         lines += [f"{jobs} processes ran at once, of different cases, each on its own share of the cores.", ""]
     lines += [Heading("Time to the first result"), table(*_times(found))]
     lines += [Heading("Its parts, and where the code came from"), table(*_parts(found))]
-    lines += [Heading("What is kept"), table(*_sizes(trials))]
-    return [*lines, READING, *without_result(trials)]
+    lines += [Heading("What is kept"), table(*_sizes(run))]
+    return [*lines, READING, *without_result(run)]
 
 
 Table = tuple[Sequence[str], list[Sequence[str]]]
@@ -234,10 +236,10 @@ def _parts(found: dict[Case, dict[str, Start]]) -> Table:
     return headings, rows
 
 
-def _sizes(trials: Trials) -> Table:
+def _sizes(run: Run) -> Table:
     rows: list[Sequence[str]] = []
-    for case, records in trials.by_case().items():
-        took = {record.variant: record.outcome.result for record in records if isinstance(record.outcome, Took)}
+    for case, records in by_case(run.records).items():
+        took = {record.role: record.outcome.result for record in records if isinstance(record.outcome, Took)}
         if FILLING not in took and PACKING not in took:
             continue
         filled = msgspec.convert(took[FILLING], FirstResult) if FILLING in took else None

@@ -4,53 +4,48 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from examples import CASE, FACTS, INDUCTOR
+from examples import FACTS, INDUCTOR, measured, record
+from fake_turns import FakeTurns
+from in_this_process import refused
+from kept_runs import keep
+from torchzoo.analysis.cases import by_case
 from torchzoo.case import Axes, Case, Mode
 from torchzoo.errors import UsageError
-from torchzoo.measure.trial_records import Ask, Took, TrialRecord, Turn
-from torchzoo.record import Failed, FailureKind, Skipped
-from torchzoo.run import fresh, trials
-from torchzoo.run.fresh import Alive, Outcome
-from torchzoo.run.pool import Pool
+from torchzoo.measure.fresh_turns import Ask, Turn
+from torchzoo.record import Failed, FailureKind, Record, Skipped, Took
+from torchzoo.run import turns
+from torchzoo.run.experiment import Experiment, here, ready
+from torchzoo.run.lanes import Lane
 from torchzoo.run.request import RunRequest
-from torchzoo.run.trial_store import TrialStore, read_joined_trials, read_trials
-from torchzoo.run.trials import new_trials, resumed_trials
+from torchzoo.run.turns import make_fresh_lanes
 from torchzoo.settings import Settings, Stage
-from torchzoo.store import StoreError
+from torchzoo.store import RunStore, StoreError, read_run
+from torchzoo.studies.study import joined
 from torchzoo.zoo.spec import ModelSpec
 from user_models import make_folder
 
 FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no")
 
 
-class FakeProcesses:
-    """Notes what fresh processes are asked, and answers at once."""
+class FakeProcesses(FakeTurns):
+    """Fresh processes of which those of some functions fail."""
 
-    def __init__(self) -> None:
-        self.asked: list[Ask] = []
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fail: set[str] = set()  # functions
-        self.found_in_caches: list[list[str]] = []
+        super().__init__(monkeypatch, self._answer)
 
-    def __call__(self, ask: Ask, limit_s: float, alive: Alive) -> Outcome:
-        self.asked.append(ask)
-        caches = Path(ask.caches)
-        self.found_in_caches.append(sorted(path.name for path in caches.iterdir()))
-        (caches / ask.function).touch()
+    def _answer(self, ask: Ask) -> Took | Failed:
         return FAILED if ask.function in self.fail else Took(result={"number": len(self.asked)})
 
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
-    fake = FakeProcesses()
-    monkeypatch.setattr(fresh, "outcome_of", fake)
-    monkeypatch.setattr(Pool, "machine_info", lambda _: FACTS)
-    return fake
+    return FakeProcesses(monkeypatch)
 
 
 def request(zoo: Path, *names: str, repeats: int = 2) -> RunRequest:
@@ -63,17 +58,22 @@ def request(zoo: Path, *names: str, repeats: int = 2) -> RunRequest:
 def turns_of(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
     assert (case.batch_size, spec.name) == (4, case.model)
     rounds = [
-        Turn(variant="alone", function="alone"),
-        Turn(variant="warm", function="warm", cache="shared", needs="prepare"),
-        Turn(variant="left out", function="never", skip="it can't"),
+        Turn(role="alone", function="alone"),
+        Turn(role="warm", function="warm", cache="shared", needs="prepare"),
+        Turn(role="left out", function="never", skip="it can't"),
     ]
-    prepare = [Turn(variant="prepare", function="prepare", cache="shared")]
+    prepare = [Turn(role="prepare", function="prepare", cache="shared")]
     return prepare + [msgspec.structs.replace(one, number=number) for number in range(repeats) for one in rounds]
 
 
-def run(zoo: Path, out: Path, *names: str) -> list[TrialRecord]:
-    with TrialStore(out) as store:
-        return list(new_trials(request(zoo, *names), store, turns_of).run(store, turns_of, lambda *_: None))
+def records_of(experiment: Experiment) -> list[Record]:
+    with experiment.workers:
+        return [record for _, record in experiment.run()]
+
+
+def run(zoo: Path, out: Path, *names: str) -> list[Record]:
+    with RunStore(out) as store:
+        return records_of(ready(here(store), request(zoo, *names), turns_of=turns_of))
 
 
 def test_turns_run_in_their_order_and_share_the_caches_that_they_name(tmp_path: Path, processes: FakeProcesses) -> None:
@@ -82,7 +82,7 @@ def test_turns_run_in_their_order_and_share_the_caches_that_they_name(tmp_path: 
     assert processes.found_in_caches == [[], [], ["prepare"], [], ["prepare", "warm"]]
     assert not any(" " in ask.caches for ask in processes.asked)  # g++ gets the path without quotes
     assert not Path(processes.asked[0].folder).exists()
-    assert [(one.variant, one.number) for one in records] == [
+    assert [(one.role, one.number) for one in records] == [
         ("prepare", 0),
         ("alone", 0),
         ("warm", 0),
@@ -91,8 +91,9 @@ def test_turns_run_in_their_order_and_share_the_caches_that_they_name(tmp_path: 
         ("warm", 1),
         ("left out", 1),
     ]
+    assert [one.lane for one in records] == ["cpu", "cpu", "cpu", None, "cpu", "cpu", None]
     assert records[3].outcome == Skipped(reason="it can't")
-    assert read_trials(tmp_path / "out").records == tuple(records)
+    assert read_run(tmp_path / "out", in_turns=True).records == tuple(records)
 
 
 def test_what_needs_something_that_failed_has_its_reason_and_does_not_run(
@@ -101,26 +102,25 @@ def test_what_needs_something_that_failed_has_its_reason_and_does_not_run(
     processes.fail = {"prepare"}
     records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
     assert [ask.function for ask in processes.asked] == ["prepare", "alone", "alone"]
-    assert [one.outcome for one in records if one.variant == "warm"] == [FAILED, FAILED]
+    assert [one.outcome for one in records if one.role == "warm"] == [FAILED, FAILED]
 
 
 def test_what_failed_once_is_not_tried_again(tmp_path: Path, processes: FakeProcesses) -> None:
     processes.fail = {"alone"}
     records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
     assert [ask.function for ask in processes.asked] == ["prepare", "alone", "warm", "warm"]
-    assert [one.outcome for one in records if one.variant == "alone"] == [FAILED, FAILED]
+    assert [one.outcome for one in records if one.role == "alone"] == [FAILED, FAILED]
 
 
 def cut_short(out: Path, kept: int) -> None:
     """Leave so many records, and half of the next one, as if it was killed while it wrote."""
-    lines = (out / "trials.jsonl").read_bytes().splitlines(keepends=True)
-    (out / "trials.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
+    lines = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "records.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
 
 
-def go_on(out: Path, *, retry_failed: bool = False) -> list[TrialRecord]:
-    with TrialStore(out, resume=True) as store:
-        session = resumed_trials(read_trials(store.path), turns_of, retry_failed=retry_failed)
-        return list(session.run(store, turns_of, lambda *_: None))
+def go_on(out: Path, *, retry_failed: bool = False) -> list[Record]:
+    with RunStore(out, resume=True) as store:
+        return records_of(ready(here(store), turns_of=turns_of, retry_failed=retry_failed))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def go_on(out: Path, *, retry_failed: bool = False) -> list[TrialRecord]:
         (8, ["prepare", "alone", "warm", "alone", "warm"]),
     ],
 )
-def test_trials_that_were_cut_short_keep_each_record_and_go_on_with_the_next_turn(
+def test_a_run_that_was_cut_short_keeps_each_record_and_goes_on_with_the_next_turn(
     kept: int, asked: list[str], tmp_path: Path, processes: FakeProcesses
 ) -> None:
     out = tmp_path / "out"
@@ -146,14 +146,13 @@ def test_trials_that_were_cut_short_keep_each_record_and_go_on_with_the_next_tur
         ask.function != "warm" or "prepare" in found
         for ask, found in zip(processes.asked, processes.found_in_caches, strict=True)
     )
-    again = read_trials(out)
+    again = read_run(out, in_turns=True)
     assert again.damaged_lines == 1
     assert again.records == (*whole[:kept], *new)  # nothing is lost, and no turn has two records
-    assert [(one.case, one.variant, one.number) for one in again.records] == [
-        (one.case, one.variant, one.number) for one in whole
+    assert [(one.case, one.role, one.number) for one in again.records] == [
+        (one.case, one.role, one.number) for one in whole
     ]
-    with TrialStore(out, resume=True):
-        assert resumed_trials(again, turns_of).left == ()
+    assert go_on(out) == []
 
 
 def test_what_failed_or_was_skipped_runs_again_where_that_is_asked_for(
@@ -167,15 +166,15 @@ def test_what_failed_or_was_skipped_runs_again_where_that_is_asked_for(
     assert go_on(out) == []
     new = go_on(out, retry_failed=True)
     assert [ask.function for ask in processes.asked] == ["prepare", "warm", "warm"]  # `alone` has its results
-    assert {(one.variant, isinstance(one.outcome, Took)) for one in new} == {
+    assert {(one.role, isinstance(one.outcome, Took)) for one in new} == {
         ("prepare", True),
         ("warm", True),
         ("left out", False),
     }
-    assert len(read_trials(out).records) == len(whole)  # the latest of each turn
+    assert len(read_run(out, in_turns=True).records) == len(whole)  # the latest of each turn
 
 
-def test_what_failed_before_trials_were_cut_short_is_not_tried_again(tmp_path: Path, processes: FakeProcesses) -> None:
+def test_what_failed_before_a_run_was_cut_short_is_not_tried_again(tmp_path: Path, processes: FakeProcesses) -> None:
     processes.fail = {"alone"}
     run(tmp_path / "zoo", tmp_path / "out", "tiny")
     cut_short(tmp_path / "out", 4)
@@ -183,7 +182,7 @@ def test_what_failed_before_trials_were_cut_short_is_not_tried_again(tmp_path: P
     processes.fail = set()
     new = go_on(tmp_path / "out")
     assert [ask.function for ask in processes.asked] == ["prepare", "warm"]
-    assert [one.outcome for one in new if one.variant == "alone"] == [FAILED]
+    assert [one.outcome for one in new if one.role == "alone"] == [FAILED]
 
 
 def test_what_can_not_be_prepared_again_is_the_reason_of_the_turns_that_are_left(
@@ -193,15 +192,15 @@ def test_what_can_not_be_prepared_again_is_the_reason_of_the_turns_that_are_left
     cut_short(tmp_path / "out", 4)
     processes.fail = {"prepare"}
     new = go_on(tmp_path / "out")
-    assert [one.outcome for one in new if one.variant == "warm"] == [FAILED]
-    assert read_trials(tmp_path / "out").records[:4] == tuple(whole[:4])
+    assert [one.outcome for one in new if one.role == "warm"] == [FAILED]
+    assert read_run(tmp_path / "out", in_turns=True).records[:4] == tuple(whole[:4])
 
 
 def test_a_case_that_can_not_run_has_one_record_with_the_reason(tmp_path: Path, processes: FakeProcesses) -> None:
     asked = request(tmp_path / "zoo", "tiny")
     asked = msgspec.structs.replace(asked, axes=msgspec.structs.replace(asked.axes, modes=(Mode.DECODE,)))
-    with TrialStore(tmp_path / "out") as store:
-        (record,) = new_trials(asked, store, turns_of).run(store, turns_of, lambda *_: None)
+    with RunStore(tmp_path / "out") as store:
+        (record,) = records_of(ready(here(store), asked, turns_of=turns_of))
     assert isinstance(record.outcome, Skipped)
     assert "it does not generate" in record.outcome.reason
     assert processes.asked == []
@@ -218,51 +217,33 @@ def several(zoo: Path, *names: str, jobs: int) -> RunRequest:
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of them for lanes, with two hyperthreads each."""
     cores = ((0, 4), (1, 5), (2, 6), (3, 7))
-    monkeypatch.setattr(trials, "physical_cores", lambda _: cores)
+    monkeypatch.setattr(turns, "physical_cores", lambda _: cores)
 
 
 @pytest.mark.usefixtures("four_cores")
 def test_two_cases_run_at_once_on_cores_of_their_own_each_in_its_order(
-    tmp_path: Path, processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, processes: FakeProcesses
 ) -> None:
-    both_run = threading.Barrier(2, timeout=20)
-
-    def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
-        both_run.wait()
-        return processes(ask, limit_s, alive)
-
-    monkeypatch.setattr(fresh, "outcome_of", outcome_of)
-    with TrialStore(tmp_path / "out") as store:
-        session = new_trials(several(tmp_path / "zoo", "one", "two", jobs=2), store, turns_of)
-        records = list(session.run(store, turns_of, lambda *_: None))
+    with RunStore(tmp_path / "out") as store:
+        asked_for = several(tmp_path / "zoo", "one", "two", jobs=2)
+        records = records_of(ready(here(store), asked_for, turns_of=turns_of))
+    assert {ask.case.model for ask in processes.asked[:2]} == {"one", "two"}
     for model in ("one", "two"):
         asked = [ask for ask in processes.asked if ask.case.model == model]
         assert [ask.function for ask in asked] == ["prepare", "alone", "warm", "alone", "warm"]
         assert len({ask.cores for ask in asked}) == 1
     assert {ask.cores for ask in processes.asked} == {(1, 5), (2, 6)}
-    assert len(records) == len(read_trials(tmp_path / "out").records) == 14
-    assert read_trials(tmp_path / "out").manifest.settings.jobs == 2
-
-
-def test_what_the_userbenchmark_raises_meanwhile_is_raised(tmp_path: Path, processes: FakeProcesses) -> None:
-    def fails_later(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
-        if processes.asked:
-            raise UsageError("not the second one")
-        return turns_of(case, spec, repeats)
-
-    with TrialStore(tmp_path / "out") as store:
-        session = new_trials(request(tmp_path / "zoo", "one", "two"), store, fails_later)
-        with pytest.raises(UsageError, match="not the second one"):
-            list(session.run(store, fails_later, lambda *_: None))
-    assert len(read_trials(tmp_path / "out").records) == 7
+    kept = read_run(tmp_path / "out", in_turns=True)
+    assert len(records) == len(kept.records) == kept.manifest.turns == 14
+    assert kept.manifest.settings.jobs == 2
 
 
 @pytest.mark.usefixtures("four_cores")
 def test_lanes_take_turns_with_the_devices() -> None:
-    lanes = trials.make_lanes(3, ["cuda"], (0, 1), FACTS)
+    lanes = make_fresh_lanes(3, ["cuda"], (0, 1), FACTS)
     assert [(lane.device, lane.cores) for lane in lanes] == [("cuda:0", (1, 5)), ("cuda:1", (2, 6)), ("cuda:0", (3, 7))]
-    assert trials.make_lanes(1, ["cuda"], (1,), FACTS) == (trials.TrialLane(device="cuda:1"),)
-    assert trials.make_lanes(1, ["cpu"], None, FACTS) == (trials.TrialLane(),)
+    assert make_fresh_lanes(1, ["cuda"], (1,), FACTS) == (Lane(device="cuda:1", jobs=1),)
+    assert [lane.device for lane in make_fresh_lanes(1, ["cpu", "cuda"], None, FACTS)] == ["cpu", "cuda"]
 
 
 @pytest.mark.usefixtures("four_cores")
@@ -278,15 +259,15 @@ def test_lanes_that_the_machine_can_not_have(
     jobs: int, devices: list[str], indices: tuple[int, ...] | None, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        trials.make_lanes(jobs, devices, indices, FACTS)
+        make_fresh_lanes(jobs, devices, indices, FACTS)
 
 
 @pytest.mark.usefixtures("processes")
 def test_a_search_for_the_batch_is_refused(tmp_path: Path) -> None:
     asked = request(tmp_path / "zoo", "tiny")
     asked = msgspec.structs.replace(asked, axes=msgspec.structs.replace(asked.axes, batch_sizes=("auto",)))
-    with TrialStore(tmp_path / "out") as store, pytest.raises(UsageError, match="--bs auto"):
-        new_trials(asked, store, turns_of)
+    with RunStore(tmp_path / "out") as store, pytest.raises(UsageError, match="--bs auto"):
+        ready(here(store), asked, turns_of=turns_of)
 
 
 @pytest.mark.usefixtures("processes")
@@ -294,43 +275,53 @@ def test_a_userbenchmark_refuses_a_case_before_anything_is_kept(tmp_path: Path) 
     def refuses(*_: object) -> list[Turn]:
         raise UsageError("not this backend")
 
-    with TrialStore(tmp_path / "out") as store:
+    with RunStore(tmp_path / "out") as store:
         with pytest.raises(UsageError, match="not this backend"):
-            new_trials(request(tmp_path / "zoo", "tiny"), store, refuses)
-        assert not (tmp_path / "out" / "trials.json").exists()
+            ready(here(store), request(tmp_path / "zoo", "tiny"), turns_of=refuses)
+        assert not (tmp_path / "out" / "run.json").exists()
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_folder_is_written_by_one_and_holds_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        "report {}",
+        "compare {} {}",
+        "show {} tiny",
+        "export {} --format hud-v3",
+        "run --resume {}",
+        "userbenchmark optim --from {}",
+        "userbenchmark optim --resume {}",
+    ],
+)
+def test_what_reads_whole_cases_says_what_reads_turns(words: str, tmp_path: Path) -> None:
     run(tmp_path / "zoo", tmp_path / "out", "tiny")
-    with pytest.raises(StoreError, match=r"holds a trials.json already"), TrialStore(tmp_path / "out"):
-        pass
-    with (
-        TrialStore(tmp_path / "out", resume=True),
-        pytest.raises(StoreError, match="another torchzoo"),
-        TrialStore(tmp_path / "out", resume=True),
-    ):
-        pass
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"holds a run.json already"), TrialStore(tmp_path / "run"):
-        pass
-    with pytest.raises(StoreError, match=r"holds no trials.json"):
-        read_trials(tmp_path / "run")
-    (tmp_path / "out" / "trials.json").write_text("{")
-    with pytest.raises(StoreError, match="can't read"):
-        read_trials(tmp_path / "out")
+    line = refused(*words.format(tmp_path / "out", tmp_path / "out").split())
+    assert f"torchzoo userbenchmark NAME --from {tmp_path / 'out'}" in line
+
+
+def test_what_reads_turns_says_what_reads_whole_cases(tmp_path: Path) -> None:
+    out = keep(tmp_path / "out", [record(measured())])
+    assert f"torchzoo report {out}" in refused("userbenchmark", "warm_start", "--from", out)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_result_that_can_not_be_read_again_is_a_failure_of_its_turn(tmp_path: Path) -> None:
+    first, *_ = run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    with RunStore(tmp_path / "out", resume=True) as store:
+        kept = store.append(msgspec.structs.replace(first, outcome=Took(result={"graphs": object()})))
+    assert isinstance(kept.outcome, Failed)
+    assert (kept.role, kept.number) == ("prepare", 0)
 
 
 @pytest.mark.usefixtures("processes")
 def test_the_latest_record_of_a_turn_counts(tmp_path: Path) -> None:
     records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
     later = msgspec.structs.replace(records[0], outcome=FAILED)
-    with TrialStore(tmp_path / "out", resume=True) as store:
+    with RunStore(tmp_path / "out", resume=True) as store:
         store.append(later)
-    assert read_trials(tmp_path / "out").records[0] == later
-    assert read_trials(tmp_path / "out").by_case() == {later.case: [later, *records[1:]]}
-    assert CASE not in read_trials(tmp_path / "out").by_case()
+    assert read_run(tmp_path / "out", in_turns=True).records[0] == later
+    assert by_case(read_run(tmp_path / "out", in_turns=True).records) == {later.case: [later, *records[1:]]}
 
 
 @pytest.mark.usefixtures("processes")
@@ -339,19 +330,18 @@ def test_folders_are_joined(tmp_path: Path) -> None:
     run(tmp_path / "zoo", first, "tiny")
     records = run(tmp_path / "larger", second, "tiny", "small")
     (again,) = {record.case for record in records if record.case.model == "tiny"}
-    both = read_joined_trials([first, second, first])
+    both = joined([first, second, first], in_turns=True)
     assert [part.path for part in both.parts] == [first, second]
-    assert both.by_case()[again] == [record for record in records if record.case == again]  # the last one counts
-    assert (len(both.by_case()), len(both.manifest.cases)) == (2, 4)  # of two repeats
-    assert read_joined_trials([second]).parts == (read_joined_trials([second]),)
+    assert by_case(both.records)[again] == [record for record in records if record.case == again]  # the last one counts
+    assert (len(by_case(both.records)), len(both.manifest.cases)) == (2, 4)  # of two repeats
 
 
 @pytest.mark.usefixtures("processes")
 def test_folders_of_other_software_are_not_joined(tmp_path: Path) -> None:
     run(tmp_path / "zoo", tmp_path / "first", "tiny")
     shutil.copytree(tmp_path / "first", tmp_path / "second")
-    manifest = json.loads((tmp_path / "second" / "trials.json").read_text())
+    manifest = json.loads((tmp_path / "second" / "run.json").read_text())
     manifest["environment"]["torch"] = "1.0"
-    (tmp_path / "second" / "trials.json").write_text(json.dumps(manifest))
+    (tmp_path / "second" / "run.json").write_text(json.dumps(manifest))
     with pytest.raises(StoreError, match=r"can't stand in one report: torch is .* and 1\.0\. Report each alone"):
-        read_joined_trials([tmp_path / "first", tmp_path / "second"])
+        joined([tmp_path / "first", tmp_path / "second"], in_turns=True)

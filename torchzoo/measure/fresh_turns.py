@@ -1,4 +1,4 @@
-"""Requests of a userbenchmark for fresh processes, the arguments of their functions, and their results."""
+"""Turns: the fresh processes that a userbenchmark asks for, the arguments of their functions, and their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from torchzoo.bounds import Count, PositiveCount, Seconds
 from torchzoo.case import Case
-from torchzoo.record import Block, Breakdown, Failed, Recompilation, Skipped
+from torchzoo.record import Block, Breakdown, Recompilation
 from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
@@ -24,13 +24,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     folder: str  # for files that later processes of the case read
     caches: str  # the folder of compile caches
+    scratch: str  # an empty folder, removed when the process has ended
     log: str
-    device: str = ""  # in place of the case's device: one of several, such as cuda:1
+    device: str  # the case's, or one of several, such as cuda:1
     cores: tuple[int, ...] = ()  # to which the process is pinned; empty: all cores
-
-    @property
-    def used_device(self) -> str:
-        return self.device or self.case.device
 
 
 class Fresh(msgspec.Struct, kw_only=True):
@@ -44,29 +41,17 @@ class Fresh(msgspec.Struct, kw_only=True):
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """A process that a userbenchmark asks for. The processes of a case run one after the other, in their order."""
 
-    variant: str  # the name of the process's work, as the report shows it
-    number: Count = 0  # counts the processes of a variant
-    function: str  # `module:function` of torchzoo; it is called with a `torchzoo.measure.trial_records.Fresh`
+    role: str  # the name of the process's work, as the report shows it
+    number: Count = 0  # counts the processes of a role
+    function: str  # `module:function` of torchzoo; it is called with a `torchzoo.measure.fresh_turns.Fresh`
     options: dict[str, Any] = {}
     cache: str = ""  # turns of a case with the same name here share a folder of compile caches; empty: a new folder
-    needs: str = ""  # a variant that must have succeeded before; --resume runs it again, for the files that it leaves
+    needs: str = ""  # a role that must have succeeded before; --resume runs it again, for the files that it leaves
     skip: str = ""  # the reason why it can't run; then nothing is started
 
 
-class Took(msgspec.Struct, frozen=True, kw_only=True, tag="took"):
-    """The result of a process that succeeded, in a form that the userbenchmark knows."""
-
-    result: dict[str, Any]
-
-
-class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one turn. A case that can't run has one record, without a variant."""
-
-    case: Case
-    variant: str = ""
-    number: Count = 0
-    outcome: Took | Skipped | Failed
-    finished_at: str
+#: The turns of a case, given the number of its repeats.
+TurnsOf = Callable[[Case, ModelSpec, int], list[Turn]]
 
 
 class CacheCounts(msgspec.Struct, frozen=True, kw_only=True):
