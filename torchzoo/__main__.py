@@ -16,6 +16,11 @@ def main(*first: str) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return command_line([*first, *sys.argv[1:]])
+    except ModuleNotFoundError as error:
+        if (error.name or "torchzoo").partition(".")[0] == "torchzoo":
+            raise
+        print(f"torchzoo: {error.name} is not installed for this Python: run `python install.py`", file=sys.stderr)
+        return 2
     finally:  # ignore Ctrl-C while Python ends; registered last, this runs before multiprocessing's handlers
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 

@@ -76,6 +76,13 @@ def test_nothing_but_the_standard_library_is_needed_to_begin() -> None:
     assert "--no-constraints" in done.stdout
 
 
+def test_a_command_that_lacks_a_library_says_how_to_get_it() -> None:
+    script = [sys.executable, "-S", str(ROOT / "run.py"), "resnet18"]
+    done = subprocess.run(script, check=False, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 2
+    assert done.stderr == "torchzoo: msgspec is not installed for this Python: run `python install.py`\n"
+
+
 def test_a_python_that_belongs_to_the_system_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
