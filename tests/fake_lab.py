@@ -17,7 +17,7 @@ from torchzoo.case import Case, Mode
 from torchzoo.commands import ab, bisect
 from torchzoo.environments import make
 from torchzoo.environments.make import PythonEnvironment
-from torchzoo.history import ab_evidence, blame, confirm, watch
+from torchzoo.history import ab_evidence, confirm, into_inductor, watch
 from torchzoo.record import Growth, Outcome
 from torchzoo.run import experiment
 from torchzoo.run.experiment import Place
@@ -30,7 +30,7 @@ Plan = Callable[[str, Case, float], Outcome]
 
 def make_environments_by(prepare: Callable[..., PythonEnvironment], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all that needs an environment call this function."""
-    for module in (ab, ab_evidence, bisect, blame, confirm, watch):
+    for module in (ab, ab_evidence, bisect, confirm, into_inductor, watch):
         monkeypatch.setattr(module, "prepare", prepare)
 
 

@@ -21,6 +21,8 @@ from torchzoo.errors import TorchzooError, attempt, one_line, written
 
 #: The most bytes of a YAML and of a Python file that are read. Typical files have a few KiB.
 YAML_BYTES, PYTHON_BYTES = 64 * 2**10, 2**20
+#: The most bytes of a JSON file. A bisection of a hundred thousand commits has some 10 MiB.
+JSON_BYTES = 64 * 2**20
 
 #: The most levels of YAML: libyaml's reader recurses, and crashes from some 20,000 levels on. Texts of at most so many
 #: characters can't be deeper.
@@ -112,6 +114,19 @@ def parse_python(path: Path) -> ast.Module | None:
     """The syntax tree of a file; None if it can't be parsed, which its import will report."""
     tree = attempt(lambda: ast.parse(read_file(path, PYTHON_BYTES)))  # a MemoryError or RecursionError for deep code
     return None if isinstance(tree, Exception) else tree
+
+
+def read_json(path: Path, kind: type[_Kind], most_bytes: int = JSON_BYTES) -> _Kind:
+    """Read a JSON file that torchzoo wrote.
+
+    Raises:
+        FileError: the file can't be read, or its content is no `kind`.
+    """
+    content = read_file(path, most_bytes)
+    found = attempt(lambda: msgspec.json.decode(content, type=kind))
+    if isinstance(found, Exception):
+        raise FileError(f"{path}: not written by this version of torchzoo: {one_line(found)}") from found
+    return found
 
 
 def to_json(value: Any) -> bytes:

@@ -13,7 +13,7 @@ import gzip
 import os
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -90,6 +90,11 @@ def write_whole(path: Path, content: bytes) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_bytes(content)
     unfinished.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a struct as indented JSON, atomically as `write_whole` does."""
+    write_whole(path, msgspec.json.format(to_json(value), indent=1) + b"\n")
 
 
 def lock_folder(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from fake_judge import FakeJudge
 from in_this_process import refused, torchzoo
 from torchzoo.commands import ab, bisect
 from torchzoo.commands import watch as watching
@@ -15,39 +16,12 @@ from torchzoo.commands.ab import say_record
 from torchzoo.environments.make import EnvironmentNotMade
 from torchzoo.errors import UsageError
 from torchzoo.history.ab import AbRequest
-from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Evidence, Judgement, Standing
-from torchzoo.history.watch import Options
+from torchzoo.history.culprits import Asked
+from torchzoo.history.nights import Options
 from torchzoo.run.experiment import OnRecord
-from torchzoo.stats import Estimate
 from user_models import make_folder
 
 VERSIONS = tuple(f"torch==2.{number}" for number in range(11, 19))
-
-
-class FakeJudge:
-    """Versions from `culprit` on are slower by a fifth."""
-
-    def __init__(self, culprit: int, *, broken: tuple[int, ...] = (), dies_at: int = 1000) -> None:
-        self.culprit = culprit
-        self.broken = broken
-        self.dies_at = dies_at
-        self.asks: list[str] = []
-
-    def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
-        return [self.one(good, ask) for ask in asks]
-
-    def one(self, good: str, ask: Judgement) -> Evidence:
-        if len(self.asks) == self.dies_at:
-            raise KeyboardInterrupt
-        self.asks.append(ask.midpoint)
-        first, number = (int(spec.rpartition(".")[2]) for spec in (good, ask.midpoint))
-        if number in self.broken:
-            return Evidence(verdict=Standing.SKIPPED, reason="the model fails in build")
-        is_bad = first < self.culprit <= number
-        value = 1.2 if is_bad else 1.0
-        ratio = Estimate(value=value, low=value - 0.01, high=value + 0.01, confidence=0.95, count=5)
-        return Evidence(verdict=Standing.BAD if is_bad else Standing.GOOD, ratio=ratio)
 
 
 Use = Callable[[FakeJudge], FakeJudge]
@@ -68,27 +42,27 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     """Makes a judge the one of the next bisections."""
 
     def chosen(judge: FakeJudge) -> FakeJudge:
-        def make_judge(asked: Asked, folder: Path, on_record: OnRecord) -> FakeJudge:
+        def made(asked: Asked, folder: Path, on_record: OnRecord) -> FakeJudge:
             assert on_record is say_record
             assert asked.versions == VERSIONS
             assert folder.name == "records"
             return judge
 
-        monkeypatch.setattr(bisect, "make_judge", make_judge)
+        monkeypatch.setattr(bisect, "AbJudge", made)
         return judge
 
     return chosen
 
 
 def test_a_culprit_is_shown_with_what_reproduces_it(words: list[str], tmp_path: Path, use: Use) -> None:
-    use(FakeJudge(15))
+    use(FakeJudge({15: 1.2}))
     done = torchzoo(*words, "-o", tmp_path / "out")
     assert done.returncode == bisect.FOUND
     first, bad, *_, again, culprit, reproduce = done.stdout.splitlines()
     assert first == "8 versions from torch==2.11 to torch==2.18"
-    assert bad.startswith("2.18  bad 1.200x [1.190, 1.210]; first bad: 2.1")
-    assert again.startswith("2.18  good 1.000x [0.990, 1.010] (beside 2.15); first bad: none (9")
-    assert culprit.startswith("First bad version: torch==2.15: latency 1.200x [1.190, 1.210] (9")
+    assert bad.startswith("2.18  bad 1.200x [1.180, 1.220]; first bad: 2.1")
+    assert again.startswith("2.18  good 1.000x [0.980, 1.020] (beside 2.15); first bad: none (9")
+    assert culprit.startswith("First bad version: torch==2.15: latency 1.200x [1.180, 1.220] (9")
     options = f"--models-dir {tmp_path / 'zoo'} --mode train --device cpu"
     assert reproduce.endswith(f"torchzoo ab --base torch==2.14 --candidate torch==2.15 tiny {options}")
     assert "torchzoo: first bad: 2.15 (9" in done.stderr
@@ -97,18 +71,18 @@ def test_a_culprit_is_shown_with_what_reproduces_it(words: list[str], tmp_path: 
 @pytest.mark.parametrize(
     ("judge", "lines"),
     [
-        (FakeJudge(99), ["Nothing was found: latency of torch==2.18 does not differ from torch==2.11"]),
+        (FakeJudge({99: 1.2}), ["Nothing was found: latency of torch==2.18 does not differ from torch==2.11"]),
         (
-            FakeJudge(15, broken=(18,)),
-            ["Nothing was found: torch==2.18 could not be judged: the model fails in build"],
+            FakeJudge({15: 1.2}, broken=(18,)),
+            ["Nothing was found: torch==2.18 could not be judged: the model fails"],
         ),
         (
-            FakeJudge(15, broken=(14, 15)),
+            FakeJudge({15: 1.2}, broken=(14, 15)),
             [
                 "The first bad version is one of 3: latency 1.200x",
                 "  torch==2.14, torch==2.15, torch==2.16",
                 "  All of them but torch==2.16 could not be judged",
-                "2.15  skipped: the model fails in build; first bad:",
+                "2.15  skipped: the model fails; first bad:",
             ],
         ),
     ],
@@ -126,16 +100,17 @@ def test_it_goes_on_after_an_interrupt(
     words: list[str], tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out"
-    first = use(FakeJudge(13, dies_at=2))
+    first = use(FakeJudge({13: 1.2}))
+    first.dies_at = 2
     done = torchzoo(*words, "-o", folder)
     assert (done.returncode, f"torchzoo bisect --resume {folder}" in done.stderr) == (130, True)
     monkeypatch.setattr(bisect, "candidates", None)  # the index is not asked again
-    second = use(FakeJudge(13))
+    second = use(FakeJudge({13: 1.2}))
     done = torchzoo("bisect", "--resume", folder)
     assert (done.returncode, "2 verdicts" in done.stderr) == (bisect.FOUND, True)
-    assert first.asks == ["torch==2.18", "torch==2.15"]
-    assert "torch==2.15" not in second.asks
-    third = use(FakeJudge(13))
+    assert [ask.midpoint for _, ask in first.asks] == ["torch==2.18", "torch==2.15"]
+    assert "torch==2.15" not in [ask.midpoint for _, ask in second.asks]
+    third = use(FakeJudge({13: 1.2}))
     assert torchzoo(*words, "--resume", folder).returncode == bisect.FOUND  # the whole command again
     assert third.asks == []
     assert "leave out all but --resume" in refused(*words, "--metric", "host_memory", "--resume", folder)
@@ -152,7 +127,7 @@ def test_a_nightly_index_is_a_part_of_the_specs(
         return VERSIONS
 
     monkeypatch.setattr(bisect, "candidates", of_index)
-    use(FakeJudge(15))
+    use(FakeJudge({15: 1.2}))
     index = "https://example.org/nightly"
     assert torchzoo(*words, "--nightly-index", index, "-o", tmp_path / "out").returncode == bisect.FOUND
     assert asked == [(f"{VERSIONS[0]},index={index}", f"{VERSIONS[-1]},index={index}")]
@@ -188,7 +163,7 @@ def test_where_nothing_was_measured_a_corrected_command_can_begin(
     def broken(*_: object) -> NoReturn:
         raise EnvironmentNotMade("no such version")
 
-    judge = use(FakeJudge(15))
+    judge = use(FakeJudge({15: 1.2}))
     for place, name in ((bisect, "prepare"), (judge, "judge")):
         with monkeypatch.context() as without:
             without.setattr(place, name, broken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,20 +11,22 @@ from in_this_process import refused, torchzoo
 from kept_runs import against_eager, incorrect, keep
 from torchzoo.case import Backend, Case
 from torchzoo.history import into_inductor
-from torchzoo.history.inductor_bisect import BisectionFailed
-from torchzoo.history.inductor_script import Answer
+from torchzoo.history.inductor_script import Inside, Task, no_answer
 
-FOUND = Answer(backend="inductor", subsystem="lowerings", number=2, about="relu")
+FOUND = Inside(
+    words="backend inductor, the lowering of an operator (lowerings), number 2: relu",
+    without_it="TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=1",
+)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
     found: list[Case] = []
 
-    def bisect_inductor(case: Case, **_: Any) -> Answer:
-        found.append(case)
-        if case.model == "hidden":
-            raise BisectionFailed("its results are not wrong")
+    def bisect_inductor(task: Task, *_: object) -> Inside:
+        found.append(task.case)
+        if task.case.model == "hidden":
+            return no_answer(task, "its results are not wrong")
         return FOUND
 
     monkeypatch.setattr(into_inductor, "bisect_inductor", bisect_inductor)

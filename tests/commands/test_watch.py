@@ -10,8 +10,8 @@ from watched_suite import Planted, Watching
 
 from fake_lab import Repository, latency
 from torchzoo.case import Case
+from torchzoo.history.changes import Kind
 from torchzoo.history.nights import NightStatus, finished_nights
-from torchzoo.history.proposals import Kind
 from torchzoo.store import read_run
 
 

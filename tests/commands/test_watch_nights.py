@@ -15,8 +15,8 @@ from fake_lab import Repository, eval_case, latency
 from in_this_process import refused, torchzoo
 from torchzoo.case import Case
 from torchzoo.history import nights
+from torchzoo.history.changes import Kind
 from torchzoo.history.nights import finished_nights
-from torchzoo.history.proposals import Kind
 from torchzoo.record import Compilation
 
 

@@ -16,11 +16,10 @@ from torchzoo.analysis.judge import REPEATS
 from torchzoo.case import EAGER, Axes
 from torchzoo.environments.make import EnvironmentNotMade, NotMadeNow, PythonEnvironment
 from torchzoo.history import ab_evidence
-from torchzoo.history.ab_evidence import AbJudge, make_judge
-from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Ending, GoodFails, Judgement, Standing
-from torchzoo.history.culprits import Follower
-from torchzoo.history.proposals import Kind
+from torchzoo.history.ab_evidence import AbJudge
+from torchzoo.history.bisection import Ending, Standing
+from torchzoo.history.changes import Kind
+from torchzoo.history.culprits import Asked, BisectLog, GoodFails, Judgement, find_culprits
 from torchzoo.record import Checked, CheckStatus, Compilation, Growth, Measured
 from torchzoo.run import experiment
 from torchzoo.run.experiment import Place
@@ -151,15 +150,6 @@ def test_an_improvement_is_a_change_too(tmp_path: Path) -> None:
     assert verdicts(under_test.judge("lib==4", asks)) == [Standing.BAD, Standing.BAD, Standing.GOOD]
 
 
-def test_noise_is_inconclusive_and_more_effort_is_more_processes(tmp_path: Path, measuring: Measuring) -> None:
-    under_test = judge(tmp_path)
-    under_test.judge("lib==1", [Judgement("lib==4")])
-    measuring.noise = 0.3
-    (found,) = under_test.judge("lib==1", [Judgement("lib==2", 2)])
-    assert found.verdict is Standing.INCONCLUSIVE
-    assert [repeats for _, repeats in measuring.asked] == [REPEATS, 2 * REPEATS]
-
-
 def test_what_slows_all_versions_down_alike_is_no_noise_of_many_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
     under_test.judge("lib==1", [Judgement("lib==4")])
@@ -196,20 +186,6 @@ def test_a_full_disk_is_no_verdict(
 def test_without_the_good_version_nothing_can_be_judged(tmp_path: Path, good: str) -> None:
     with pytest.raises(GoodFails, match="the good version can't be measured: "):
         judge(tmp_path, good=good).judge(good, [Judgement("lib==4")])
-
-
-@pytest.mark.usefixtures("measuring")
-def test_another_judge_of_the_same_folder_knows_the_change(tmp_path: Path) -> None:
-    judge(tmp_path).judge("lib==1", [Judgement("lib==4")])
-    assert verdicts(judge(tmp_path).judge("lib==1", [Judgement("lib==3")])) == [Standing.BAD]
-
-
-def test_what_becomes_of_a_case_is_judged_too(tmp_path: Path, measuring: Measuring) -> None:
-    asked = msgspec.structs.replace(judge(tmp_path, bad="lib==fails").asked, kind=Kind.FAILING)
-    under_test = make_judge(asked, tmp_path)
-    found = under_test.judge("lib==1", [Judgement("lib==2"), Judgement("lib==fails")])
-    assert verdicts(found) == [Standing.GOOD, Standing.BAD]
-    assert measuring.asked == [(["lib==1", "lib==2", "lib==fails"], 2)]
 
 
 def of_candidate(**changes: Any) -> Measured:
@@ -272,7 +248,7 @@ def test_a_version_that_says_nothing_of_the_change_is_skipped(
     measuring.backend = INDUCTOR
     for number, outcome in enumerate((good, good, silent, bad), start=1):
         monkeypatch.setitem(STEPS, f"lib=={number}", outcome)
-    under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
+    under_test = AbJudge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
     found = under_test.judge("lib==1", [Judgement(f"lib=={number}") for number in (2, 3, 4)])
     assert verdicts(found) == [Standing.GOOD, Standing.SKIPPED, Standing.BAD]
     assert reason in found[1].reason
@@ -290,7 +266,7 @@ def test_a_metric_without_a_figure_is_skipped_with_that_reason(tmp_path: Path) -
 @pytest.mark.usefixtures("measuring")
 @pytest.mark.parametrize(("kind", "verdict"), [(Kind.FAILING, Standing.BAD), (Kind.UNSTEADY, Standing.SKIPPED)])
 def test_a_version_whose_torch_can_not_be_imported_fails(tmp_path: Path, kind: Kind, verdict: Standing) -> None:
-    under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
+    under_test = AbJudge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
     found = under_test.judge("lib==1", [Judgement("lib==broken"), Judgement("lib==killed"), Judgement("lib==nowhere")])
     assert verdicts(found) == [verdict, Standing.SKIPPED, Standing.SKIPPED]
     assert found[0].reason == "lib==broken: torch can't be used here"
@@ -301,10 +277,10 @@ def test_a_culprit_whose_torch_can_not_be_imported_ends_the_bisection(tmp_path: 
     versions = ("lib==1", "lib==2", "lib==broken", "lib==fails")
     asked = judge(tmp_path, bad=versions[-1]).asked
     asked = msgspec.structs.replace(asked, versions=versions, kind=Kind.FAILING)
-    with BisectLog(tmp_path) as log:
+    with BisectLog.opened(tmp_path) as log:
         log.begin(asked)
-        under_test = make_judge(asked, tmp_path / "records")
-        result = Follower(asked=asked, log=log, judge=under_test, show=experiment.ignore).follow()
+        under_test = AbJudge(asked, tmp_path / "records")
+        result = find_culprits(asked, log, under_test.judge)
     assert [one.specs for one in result.culprits] == [("lib==broken",)]
     assert result.ended is Ending.UNMEASURABLE
     assert "the good version can't be measured: lib==broken: torch can't be used here" in result.reason
@@ -321,14 +297,6 @@ def test_the_runs_of_a_version_are_those_of_the_most_effort(tmp_path: Path) -> N
     assert under_test.runs("lib==1", "lib==2") is None
 
 
-def test_each_further_ask_of_a_version_measures_new_processes(tmp_path: Path, measuring: Measuring) -> None:
-    under_test = judge(tmp_path)
-    measuring.flukes = {"lib==4": [0.84]}
-    assert verdicts(under_test.judge("lib==1", [Judgement("lib==4")])) == [Standing.GOOD]
-    assert verdicts(under_test.judge("lib==1", [Judgement("lib==4", number=2)])) == [Standing.BAD]
-    assert verdicts(under_test.judge("lib==1", [Judgement("lib==4")])) == [Standing.GOOD]  # what a resume finds
-
-
 def test_a_wrong_verdict_is_contradicted_by_later_ones(
     tmp_path: Path, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,10 +306,10 @@ def test_a_wrong_verdict_is_contradicted_by_later_ones(
     asked = msgspec.structs.replace(
         judge(tmp_path, bad="lib==7").asked, versions=tuple(f"lib=={number}" for number in range(1, 8))
     )
-    with BisectLog(tmp_path) as log:
+    with BisectLog.opened(tmp_path) as log:
         log.begin(asked)
         under_test = AbJudge(asked, tmp_path / "records")
-        result = Follower(asked=asked, log=log, judge=under_test, show=experiment.ignore).follow()
+        result = find_culprits(asked, log, under_test.judge)
         entries, _ = log.entries()
     assert [one.specs for one in result.culprits] == [("lib==5",)]
     of_bad = [one for one in entries if one.good == "lib==1" and one.midpoint == "lib==7"]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from torchzoo.history import nights
-from torchzoo.history.bisect_log import BisectLog
+from torchzoo.history.culprits import BisectLog
 from torchzoo.store import RunStore, StoreError
 
 #: Who enters a folder, what it is called, and what it advises where it can't write.
 OWNERS = [
     pytest.param(RunStore, "torchzoo", "name another folder with -o", id="run"),
-    pytest.param(BisectLog, "torchzoo", "name another folder with -o", id="bisection"),
+    pytest.param(BisectLog.opened, "torchzoo", "name another folder with -o", id="bisection"),
     pytest.param(nights.locked, "torchzoo watch", "name another folder", id="watch"),
 ]
 

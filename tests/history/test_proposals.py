@@ -12,7 +12,8 @@ from kept_nights import NOISE
 from torchzoo.analysis.cases import Status
 from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
-from torchzoo.history.proposals import Counts, Kind, Known, Proposal, level_limit, propose
+from torchzoo.history.changes import Kind, Proposal, Worse
+from torchzoo.history.proposals import Counts, level_limit, propose
 
 CASE = eval_case("tiny")
 
@@ -34,7 +35,7 @@ def series(values: Sequence[float | Status], metric: Metric = Metric.LATENCY, ma
     return Series(case=CASE, machine=machine, metric=metric, basis="", points=tuple(points))
 
 
-def proposed(values: Sequence[float | Status], known: Sequence[Known] = ()) -> tuple[Proposal, ...]:
+def proposed(values: Sequence[float | Status], known: Sequence[Worse] = ()) -> tuple[Proposal, ...]:
     return propose([series(values)], night(len(values)), known)
 
 
@@ -93,10 +94,10 @@ def test_a_small_step_is_found_by_its_change_point() -> None:
 
 def test_a_change_that_is_known_is_not_proposed_again() -> None:
     values = [*noisy(6), 1.3, 1.3]
-    known = [Known(case=CASE, kind=Kind.LATENCY, base=night(6))]
+    known = [Worse(case=CASE, kind=Kind.LATENCY, base=night(6))]
     assert len(proposed(values)) == 1
     assert proposed(values, known) == ()
-    assert len(proposed(values, [Known(case=CASE, kind=Kind.HOST_MEMORY, base=night(6))])) == 1
+    assert len(proposed(values, [Worse(case=CASE, kind=Kind.HOST_MEMORY, base=night(6))])) == 1
     (one,) = proposed([*values, 1.5], known)  # another one, on top
     assert one.base == night(8)
 
@@ -118,7 +119,7 @@ def test_what_became_of_the_case(statuses: list[Status], kind: Kind | None, base
     found = proposed([*noisy(4), *statuses])
     assert [(one.kind, one.base) for one in found] == ([] if kind is None else [(kind, night(base))])
     if kind is not None:
-        assert proposed([*noisy(4), *statuses], [Known(case=CASE, kind=kind, base=night(base))]) == ()
+        assert proposed([*noisy(4), *statuses], [Worse(case=CASE, kind=kind, base=night(base))]) == ()
 
 
 def test_a_case_that_always_failed_is_not_news() -> None:
@@ -160,7 +161,7 @@ def test_what_is_counted_and_was_less(kind: Kind, counts: tuple[int | None, ...]
 
 
 def test_a_count_that_is_known_to_be_more_is_no_news() -> None:
-    known = [Known(case=CASE, kind=Kind.GRAPH_BREAKS, base=night(1))]
+    known = [Worse(case=CASE, kind=Kind.GRAPH_BREAKS, base=night(1))]
     assert propose([], night(3), known, counted(Kind.GRAPH_BREAKS, 2, 3, 3)) == ()
     (one,) = propose([], night(4), known, counted(Kind.GRAPH_BREAKS, 2, 3, 3, 4))
     assert one.why == f"3 graph breaks in the night {night(3)}, 4 graph breaks now"

@@ -20,14 +20,14 @@ from torchzoo.environments.make import prepare
 from torchzoo.environments.parsing import with_index
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.files import safe_name
-from torchzoo.history.ab_evidence import AbJudge, make_judge
-from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Ending, Judge
+from torchzoo.history.ab_evidence import AbJudge
+from torchzoo.history.bisection import Ending
 from torchzoo.history.candidates import about_commit, candidates, short_name
-from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
-from torchzoo.history.into_inductor import INSIDE, NO_ANSWER, Inside, applies_to, look_inside
-from torchzoo.history.proposals import Kind
-from torchzoo.report import terminal
+from torchzoo.history.changes import Kind
+from torchzoo.history.culprits import Asked, BisectLog, Culprit, Result, Step, evidence_text, find_culprits
+from torchzoo.history.inductor_script import NO_ANSWER, Inside
+from torchzoo.history.into_inductor import INSIDE, applies_to, look_inside
+from torchzoo.report import terminal, units
 from torchzoo.run.experiment import ignore
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
@@ -116,9 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
     if folder is None:
         raise UsageError("name a folder for the verdicts with -o DIR, or a bisection to continue with --resume DIR")
     asked = _asked(arguments) if arguments.resume is None else None
-    with BisectLog(folder, resume=asked is None) as log:
+    with BisectLog.opened(folder, resume=asked is None) as log:
         asked = _asked_before(arguments, log) if asked is None else asked
-        judge = make_judge(asked, folder / "records", ignore if arguments.quiet else say_record)
+        judge = AbJudge(asked, folder / "records", ignore if arguments.quiet else say_record)
         if arguments.resume is None:
             for spec in (asked.versions[0], asked.versions[-1]):
                 prepare(spec)  # if that fails, the folder is still free for a corrected command
@@ -126,8 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
         _say_known(log)
         terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
         try:
-            follower = Follower(asked=asked, log=log, judge=judge, show=_shower(asked), show_culprit=_say_culprit)
-            result = follower.follow()
+            result = find_culprits(asked, log, judge.judge, show=_shower(asked), show_culprit=_say_culprit)
             insides = _insides(result, asked, judge, folder)
         except KeyboardInterrupt:
             terminal.say(f"torchzoo: all verdicts are kept; go on with: torchzoo bisect --resume {folder}")
@@ -141,17 +140,17 @@ def run(arguments: argparse.Namespace) -> int:
     return FOUND if any(culprit.is_exact for culprit in result.culprits) else NOT_FOUND
 
 
-def _insides(result: Result, asked: Asked, judge: Judge, folder: Path) -> list[Inside | None]:
+def _insides(result: Result, asked: Asked, judge: AbJudge, folder: Path) -> list[Inside | None]:
     """The responsible part of inductor for each culprit, or None if inductor's own bisector can't find it."""
     found: list[Inside | None] = []
     good = asked.versions[0]
     for number, culprit in enumerate(result.culprits, start=1):
         inside, bad = None, culprit.specs[-1]
-        runs = judge.runs(good, bad) if culprit.is_exact and isinstance(judge, AbJudge) else None
+        runs = judge.runs(good, bad) if culprit.is_exact else None
         case = runs[1].manifest.cases[0] if runs is not None else None
         if runs is not None and case is not None and applies_to(asked.kind, case):
             terminal.say(f"torchzoo: inductor's own bisector looks into {bad}: it compiles the case many times")
-            inside = look_inside(asked.kind, case, *runs, prepare(bad), folder / f"{number}-{INSIDE}")
+            inside = look_inside(asked.kind, case, *runs, bad, folder / f"{number}-{INSIDE}")
         found.append(inside)
         good = bad
     return found
@@ -194,7 +193,7 @@ def _show_inside(result: CaseResult, read: Run) -> bool:
     folder = read.path / NARROWED
     folder.mkdir(exist_ok=True)
     kept = folder / f"{safe_name(label)}.json"
-    found = look_inside(Kind.INCORRECT, result.case, read, read, prepare("this"), kept)
+    found = look_inside(Kind.INCORRECT, result.case, read, read, "this", kept)
     terminal.show_line(f"  {found.words}")
     if found.words.startswith(NO_ANSWER):
         terminal.show_line(f"  remove {kept} to look again")
@@ -336,7 +335,7 @@ def _result_lines(result: Result, insides: Sequence[Inside | None], asked: Asked
 
 def _culprit_lines(culprit: Culprit, inside: Inside | None, asked: Asked) -> Iterable[str]:
     name = asked.kind.words
-    figure = f"{name} {ratio_text(culprit.ratio)}" if culprit.ratio is not None else name
+    figure = f"{name} {units.factor(culprit.ratio, decimals=3)}" if culprit.ratio is not None else name
     sure = f"{_percent(culprit.probability)} sure"
     last = culprit.specs[-1]
     if culprit.is_exact:

@@ -15,8 +15,8 @@ from torchzoo.errors import UsageError
 from torchzoo.history import nights
 from torchzoo.history.candidates import short_name
 from torchzoo.history.culprits import Step, evidence_text
-from torchzoo.history.nights import NIGHTS, Night, NightStatus
-from torchzoo.history.watch import Options, Shown, counted, watch
+from torchzoo.history.nights import NIGHTS, Night, NightStatus, Options, counted
+from torchzoo.history.watch import watch
 from torchzoo.report import terminal
 from torchzoo.run.experiment import ignore
 from torchzoo.run.interrupts import terminated_as_interrupted
@@ -77,15 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
         bisects=not arguments.no_bisect,
         repository=arguments.repo,
         posts=arguments.issue == GITHUB,
-    )
-    shown = Shown(
-        line=terminal.show_line,
-        record=ignore if arguments.quiet else say_record,
-        step=ignore if arguments.quiet else _say_step,
+        show=terminal.show_line,
+        on_record=ignore if arguments.quiet else say_record,
+        on_step=ignore if arguments.quiet else _say_step,
     )
     with nights.locked(options.root):
         try:
-            night = watch(options, datetime.now(UTC), shown)
+            night = watch(options, datetime.now(UTC))
         except KeyboardInterrupt:
             terminal.say("torchzoo: all that was measured is kept; the same command goes on with this night")
             raise

@@ -16,15 +16,13 @@ from torchzoo.analysis.compare import RunComparison, compare_in_turns
 from torchzoo.case import Case
 from torchzoo.environments.make import PythonEnvironment
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
-from torchzoo.files import read_file, to_json
+from torchzoo.files import read_json
 from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.run import experiment
 from torchzoo.run.experiment import OnRecord, Place, ignore
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
-from torchzoo.store import read_run, write_whole
-
-_MOST_BYTES = 2**20
+from torchzoo.store import read_run, write_json
 
 
 class AbRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +49,7 @@ def begin(request: AbRequest, path: Path) -> None:
     if (path / FILE).exists():
         raise UsageError(f"{path} holds an A/B measurement already: go on with --resume {path}, or name another folder")
     path.mkdir(parents=True, exist_ok=True)
-    write_whole(path / FILE, msgspec.json.format(to_json(request), indent=1) + b"\n")
+    write_json(path / FILE, request)
 
 
 @contextlib.contextmanager
@@ -82,9 +80,9 @@ def read_request(path: Path) -> AbRequest:
     """
     if not (path / FILE).is_file():
         raise AbError(f"no A/B measurement in {path}: there is no file {FILE}")
-    found = attempt(lambda: msgspec.json.decode(read_file(path / FILE, _MOST_BYTES), type=AbRequest))
+    found = attempt(lambda: read_json(path / FILE, AbRequest))
     if isinstance(found, Exception):
-        raise AbError(f"{path / FILE}: {one_line(found)}")
+        raise AbError(one_line(found))
     return found
 
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 
 from torchzoo.analysis.judge import FAMILY_WISE_ERROR
-from torchzoo.errors import TorchzooError
-from torchzoo.stats import Estimate
 
 
 class Standing(enum.StrEnum):
@@ -30,61 +28,6 @@ class Standing(enum.StrEnum):
     GOOD = "good"  # the change is absent
     INCONCLUSIVE = "inconclusive"
     SKIPPED = "skipped"  # this version can't be measured
-
-
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of measuring one version against the good version."""
-
-    verdict: Standing
-    ratio: Estimate | None = None  # of the metric, this version over the good one
-    reason: str = ""  # why it is skipped, or another remark
-    records: str = ""  # the folder of the measurement; empty if there is none
-
-
-class GoodFails(TorchzooError):
-    """The good version itself can't be measured, so no version can be judged."""
-
-
-class Judgement(NamedTuple):
-    """A version to judge."""
-
-    midpoint: str  # SPEC
-    effort: int = 1  # the amount of measurement, doubled each time that the verdict was inconclusive
-    number: int = 1  # of the judgements of this version against this good version
-
-
-class Judge(Protocol):
-    """A judge, which measures versions against a good version."""
-
-    def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
-        """Return the verdicts on the tracked case and metric of some versions, in the order of `asks`.
-
-        Each ask is measured with processes of its own: `Search` assumes that verdicts are independent.
-
-        Raises:
-            GoodFails: `good` can't be measured.
-
-        Args:
-            good: the SPEC of the good version.
-            asks: the versions. An ask that was interrupted continues with the measurements that exist.
-        """
-        ...
-
-
-class ErrorRates(msgspec.Struct, frozen=True, kw_only=True):
-    """The rates of wrong verdicts, both above 0 and below 0.5.
-
-    The defaults are the limits of `compare`: at most one false alarm in a hundred, and a verdict `same` only if a 95%
-    interval lies within the threshold, so that a change is missed on one side in at most 2.5 of a hundred. Since these
-    are upper bounds, both rates are one in a hundred.
-    """
-
-    false_bad: float = FAMILY_WISE_ERROR  # a version without the change is called bad
-    false_good: float = FAMILY_WISE_ERROR  # a version with the change is called good
-
-    def __post_init__(self) -> None:
-        if not (0 < self.false_bad < 0.5 and 0 < self.false_good < 0.5):
-            raise ValueError(f"error rates must be above 0 and below 0.5, found {self.false_bad} and {self.false_good}")
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -117,6 +60,9 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         last: the number of the bad version; the good one is 0.
         judged: the verdicts so far, in any order.
+        error_rate: the share of wrong verdicts, both of versions with the change and of those without. The default is
+            the limit of `compare`: at most one false alarm in a hundred, and a verdict `same` only if a 95% interval
+            lies within the threshold, so that a change is missed on one side in at most 2.5 of a hundred.
         confidence: the search stops when the answer has this probability.
         absent: the probability, before any verdict, that there is no change.
         most_verdicts: the search stops after so many verdicts that are bad or good.
@@ -124,14 +70,10 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
     last: int
     judged: tuple[Judged, ...] = ()
-    rates: ErrorRates = ErrorRates()
+    error_rate: float = FAMILY_WISE_ERROR
     confidence: float = 0.95
     absent: float = 0.05
     most_verdicts: int = 100
-
-    def with_verdicts(self, judged: Iterable[Judged]) -> Search:
-        """Return the search with more verdicts."""
-        return msgspec.structs.replace(self, judged=(*self.judged, *judged))
 
     @property
     def skipped(self) -> frozenset[int]:
@@ -148,14 +90,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
         Entry 0 is 0, since the good version is good. The last entry, after all versions, is for no change.
         """
-        prior = [(1 - self.absent) / self.last] * self.last + [self.absent]
-        logs = [math.log(one) for one in prior]
+        right, wrong = math.log(1 - self.error_rate), math.log(self.error_rate)
+        logs = [math.log((1 - self.absent) / self.last)] * self.last + [math.log(self.absent)]
         for one in self._telling:
-            is_bad = one.verdict is Standing.BAD
-            if_changed = math.log(1 - self.rates.false_good if is_bad else self.rates.false_good)
-            if_not = math.log(self.rates.false_bad if is_bad else 1 - self.rates.false_bad)
             for index in range(len(logs)):  # the hypothesis that version `index + 1` is the first bad one
-                logs[index] += if_changed if index + 1 <= one.version else if_not
+                expected = Standing.BAD if index + 1 <= one.version else Standing.GOOD
+                logs[index] += right if one.verdict is expected else wrong
         highest = max(logs)
         weights = [math.exp(one - highest) for one in logs]
         return [0.0, *(weight / sum(weights) for weight in weights)]
@@ -190,44 +130,34 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         often follow each other.
         """
         posterior = self.posterior()
-        below = [sum(posterior[: version + 1]) for version in range(self.last + 1)]
+        below = list(accumulate(posterior))
         chosen = [] if any(one.version == self.last for one in self.judged) else [self.last]
         parts = lanes - len(chosen) + 1
         for number in range(1, parts):
             left = [v for v in range(1, self.last + 1) if v not in self.skipped and v not in chosen]
-            left = self._away_from_skipped(left)
+            left = self._away_from_skipped(left, self._credible(posterior))
             if left:
                 chosen.append(min(left, key=lambda version: abs(below[version] - number / parts)))
         return chosen
 
-    def _away_from_skipped(self, versions: list[int]) -> list[int]:
+    def _away_from_skipped(self, versions: list[int], live: Conclusion) -> list[int]:
         """Return the versions at a distance from each skipped version, if the live range has some, else all."""
-        first, last = self.live()
-        skipped = [version for version in self.skipped if first <= version <= last]
+        skipped = [version for version in self.skipped if live.first <= version <= live.last]
         distance = len(skipped)
         while distance > 1:
-            some = [v for v in versions if first <= v < last and all(abs(v - one) >= distance for one in skipped)]
+            some = [v for v in versions if live.first <= v < live.last and all(abs(v - s) >= distance for s in skipped)]
             if some:
                 return some
             distance //= 2
         return versions
-
-    def live(self) -> tuple[int, int]:
-        """Return the range of versions that has the first bad one, with the probability `confidence`."""
-        found = self._credible(self.posterior())
-        return found.first, found.last
 
     def _best_group(self, posterior: Sequence[float]) -> tuple[int, int]:
         """Return the most probable group of versions that no verdict can tell apart.
 
         A group ends at a version that can be measured, and all other versions in it are skipped.
         """
-        groups: list[tuple[int, int]] = []
-        first = 1
-        for version in range(1, self.last + 1):
-            if version not in self.skipped or version == self.last:
-                groups.append((first, version))
-                first = version + 1
+        lasts = [version for version in range(1, self.last + 1) if version not in self.skipped or version == self.last]
+        groups = zip([1, *(last + 1 for last in lasts)], lasts, strict=False)
         return max(groups, key=lambda group: sum(posterior[group[0] : group[1] + 1]))
 
     def _credible(self, posterior: Sequence[float]) -> Conclusion:

@@ -7,40 +7,56 @@ cases with a confirmed change, to find which of the changes it explains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from torchzoo.analysis.compare import RunComparison, compare_in_turns
 from torchzoo.analysis.judge import Finding
-from torchzoo.case import Case
-from torchzoo.environments.make import prepare
 from torchzoo.errors import TorchzooError, UsageError, one_line
-from torchzoo.history.ab_evidence import beside_half, make_judge
-from torchzoo.history.bisect_log import Asked, BisectLog
+from torchzoo.history.ab_evidence import AbJudge, is_there
 from torchzoo.history.bisection import Ending, Standing
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
-from torchzoo.history.confirm import Decided, changes_for_the_worse, measure_pair, of_finding
-from torchzoo.history.culprits import Culprit, Follower, Result, Step
-from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
-from torchzoo.history.nights import Blamed, Confirmed
-from torchzoo.run.experiment import OnRecord, ignore
-from torchzoo.run.request import RunRequest
-from torchzoo.store import Run, StoreError
+from torchzoo.history.changes import Confirmed, changes_for_the_worse
+from torchzoo.history.confirm import Decided, measure_pair
+from torchzoo.history.culprits import ASKED, Asked, BisectLog, Culprit, Result, find_culprits
+from torchzoo.history.into_inductor import INSIDE, applies_to, look_inside
+from torchzoo.history.issues import Issue
+from torchzoo.history.nights import Blamed, NightWork, counted
+from torchzoo.store import StoreError
 
 #: Narrower intervals (of logarithms) count as this wide, since memory hardly varies.
 _LEAST_WIDTH = 1e-3
 
-OnStep = Callable[[Step], None]
 
+def blame(work: NightWork, decided: Sequence[Decided]) -> tuple[Issue, ...]:
+    """Return the issues on the versions that caused the clearest of the confirmed changes.
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A culprit with the comparison that shows its effects."""
-
-    blamed: Blamed
-    effects: tuple[Confirmed, ...]  # the changes that it explains, with the figures of the comparison
-    comparison: RunComparison
+    Reasons why there is none become remarks.
+    """
+    of_change = {change: one for one in decided for change in one.confirmed}
+    if not of_change:
+        return ()
+    target = max(of_change, key=_clearness)
+    its = of_change[target]
+    good, bad = its.sides.good, its.sides.bad
+    try:
+        versions = candidates(good, bad)
+    except NothingBetween:
+        if not its.sides.is_part:
+            about = about_commit(bad)
+            blamed = Blamed(before=good, specs=(bad,), probability=1.0, about=about, explains=its.confirmed)
+            return (_issue(work, blamed, its.confirmed, its.comparison),)
+        versions = (good, bad)
+    except UsageError as error:
+        work.remark(f"not bisected: {one_line(error)}")
+        return ()
+    try:
+        return tuple(_culprits(work, target, tuple(of_change), versions))
+    except TorchzooError as error:
+        work.remark(f"{target.label} could not be bisected: {one_line(error)}")
+        return ()
 
 
 def _clearness(one: Confirmed) -> float:
@@ -50,130 +66,99 @@ def _clearness(one: Confirmed) -> float:
     return abs(math.log(ratio.value)) / max(math.log(ratio.high / ratio.low), _LEAST_WIDTH)
 
 
-def request_of(case: Case, request: RunRequest) -> RunRequest:
-    """Return the request of a night, narrowed to one case."""
-    return msgspec.structs.replace(request, patterns=(case.model,), suites=(), axes=request.axes.only(case))
-
-
-class _Bisected(msgspec.Struct, frozen=True, kw_only=True):
-    """The change that is bisected, and what its bisection needs."""
-
-    target: Confirmed
-    confirmed: tuple[Confirmed, ...]  # all changes, the target among them
-    request: RunRequest
-    folder: Path
-    on_record: OnRecord
-    on_step: OnStep
-
-
-def blame(
-    decided: Sequence[Decided],
-    request: RunRequest,
-    folder: Path,
-    *,
-    on_record: OnRecord = ignore,
-    on_step: OnStep = ignore,
-) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """Find the versions that caused the clearest of the confirmed changes.
-
-    Args:
-        decided: the results of the A/Bs of a night.
-        request: the request of the night.
-        folder: of the bisection. Measurements that it holds are not repeated.
-        on_record: called with each record.
-        on_step: called with each verdict.
-
-    Returns:
-        The culprits, and a line for each reason why there is none.
-    """
-    of_change = {change: one for one in decided for change in one.confirmed}
-    target = max(of_change, key=_clearness)
-    its = of_change[target]
-    work = _Bisected(
-        target=target, confirmed=tuple(of_change), request=request, folder=folder, on_record=on_record, on_step=on_step
-    )
-    remarks: list[str] = []
-    try:
-        versions = candidates(its.sides.good, its.sides.bad)
-    except NothingBetween:
-        if not its.sides.is_part:
-            return (_direct(its),), ()
-        versions = (its.sides.good, its.sides.bad)
-    except UsageError as error:
-        return (), (f"not bisected: {one_line(error)}",)
-    try:
-        return tuple(_culprits(work, versions, remarks)), tuple(remarks)
-    except TorchzooError as error:
-        return (), (*remarks, f"{target.label} could not be bisected: {one_line(error)}")
-
-
-def _direct(decided: Decided) -> Found:
-    """Return tonight's version as the culprit, if no version is between it and the good one."""
-    blamed = Blamed(
-        before=decided.sides.good,
-        specs=(decided.sides.bad,),
-        probability=1.0,
-        about=about_commit(decided.sides.bad),
-        explains=decided.confirmed,
-    )
-    return Found(blamed=blamed, effects=decided.confirmed, comparison=decided.comparison)
-
-
-def _culprits(work: _Bisected, versions: tuple[str, ...], remarks: list[str]) -> Iterator[Found]:
-    """Yield the culprits. If there is none, the reason is added to `remarks`."""
-    result = _result(work, versions)
+def _culprits(
+    work: NightWork, target: Confirmed, confirmed: Sequence[Confirmed], versions: tuple[str, ...]
+) -> Iterator[Issue]:
+    result = _bisected(work, target, versions)
     if not result.culprits:
-        remarks.append(_why_none(work.target, result))
+        reasons = {
+            Ending.UNDECIDED: "the verdicts contradict each other",
+            Ending.UNMEASURABLE: f"the bad version could not be judged: {result.reason}",
+        }
+        same = "the bad version does not differ from the good one when they are measured again"
+        work.remark(f"no version was found for {target.label}: {reasons.get(result.ended, same)}")
     for number, culprit in enumerate(result.culprits, start=1):
-        found = _examined(work, culprit, work.folder / f"culprit-{number}")
-        if _is_refuted(found.comparison, culprit, work.target):
+        issue = _examined(work, culprit, target, confirmed, work.folder / "bisect" / f"culprit-{number}")
+        if issue is None:
             why = f"{culprit.specs[-1]} was suspected; measured again, it is like the version before it"
-            remarks.append(f"{work.target.label}: {why}")
+            work.remark(f"{target.label}: {why}")
         else:
-            yield found
+            yield issue
 
 
-def _result(work: _Bisected, versions: tuple[str, ...]) -> Result:
-    is_begun = (work.folder / "bisect.json").is_file()
-    with BisectLog(work.folder, resume=is_begun) as log:
-        asked = Asked(
-            good=versions[0],
-            bad=versions[-1],
-            versions=versions,
-            request=request_of(work.target.case, work.request),
-            kind=work.target.kind,
-        )
-        if is_begun:
-            before = log.asked()
-            if msgspec.structs.replace(asked, versions=before.versions) != before:  # an index may offer others by now
-                raise StoreError(f"{work.folder} holds another bisection, begun by an earlier call: remove this folder")
-            asked = before
-        else:
-            log.begin(asked)
-        judge = make_judge(asked, work.folder / "records", work.on_record)
-        return Follower(asked=asked, log=log, judge=judge, show=work.on_step).follow()
-
-
-def _examined(work: _Bisected, culprit: Culprit, folder: Path) -> Found:
-    """Measure the effect of a culprit on each confirmed case. The bisected case always counts as explained."""
-    target, confirmed = work.target, work.confirmed
-    cases = tuple(dict.fromkeys(one.case for one in confirmed))
-    base, candidate = measure_pair(
-        culprit.before, culprit.specs[-1], cases, work.request, folder, on_record=work.on_record
+def _bisected(work: NightWork, target: Confirmed, versions: tuple[str, ...]) -> Result:
+    folder, request = work.folder / "bisect", work.asked.request
+    axes = request.axes.only(target.case)
+    asked = Asked(
+        good=versions[0],
+        bad=versions[-1],
+        versions=versions,
+        request=msgspec.structs.replace(request, patterns=(target.case.model,), suites=(), axes=axes),
+        kind=target.kind,
     )
+    is_begun = (folder / ASKED).is_file()
+    with BisectLog.opened(folder, resume=is_begun) as log:
+        if not is_begun:
+            log.begin(asked)
+        before = log.asked()
+        if msgspec.structs.replace(asked, versions=before.versions) != before:  # an index may offer others by now
+            raise StoreError(f"{folder} holds another bisection, begun by an earlier call: remove this folder")
+        judge = AbJudge(before, folder / "records", work.options.on_record)
+        return find_culprits(before, log, judge.judge, show=work.options.on_step)
+
+
+def _examined(
+    work: NightWork, culprit: Culprit, target: Confirmed, confirmed: Sequence[Confirmed], folder: Path
+) -> Issue | None:
+    """Measure the effect of a culprit on each confirmed case. Return None if it lacks the change that was bisected."""
+    bad = culprit.specs[-1]
+    cases = tuple(dict.fromkeys(one.case for one in confirmed))
+    specs, on_record = (culprit.before, bad), work.options.on_record
+    base, candidate = measure_pair(*specs, cases, work.asked.request, folder, on_record=on_record)
     comparison = compare_in_turns(base, candidate)
-    worse = {(one.case, one.kind): one for one in changes_for_the_worse(comparison, base, candidate, night="")}
-    explains = tuple(one for one in confirmed if one is target or (one.case, one.kind) in worse)
+    if is_refuted(comparison, culprit, target):
+        return None
+    worse = changes_for_the_worse(comparison, base, candidate)
+    explains = tuple(one for one in confirmed if one is target or one.key in worse)
+    inside = None
+    if culprit.is_exact and applies_to(target.kind, target.case):
+        inside = look_inside(target.kind, target.case, base, candidate, bad, folder / INSIDE)
     blamed = Blamed(
         before=culprit.before,
         specs=culprit.specs,
         probability=culprit.probability,
-        about=about_commit(culprit.specs[-1]),
+        about=about_commit(bad),
         explains=explains,
-        inside=_inside(target, culprit, base, candidate, folder),
+        inside=inside,
     )
-    effects = tuple(worse.get((one.case, one.kind)) or _as_measured(comparison, one) for one in explains)
-    return Found(blamed=blamed, effects=effects, comparison=comparison)
+    return _issue(work, blamed, (worse.get(one.key) or _as_measured(comparison, one) for one in explains), comparison)
+
+
+def _issue(work: NightWork, blamed: Blamed, changes: Iterable[Confirmed], comparison: RunComparison) -> Issue:
+    bad = blamed.specs[-1]
+    which = f"one of {len(blamed.specs)} versions up to {bad}" if len(blamed.specs) > 1 else bad
+    about = f" ({blamed.about})" if blamed.about else ""
+    work.options.show(f"found: {which}{about}: {counted(len(blamed.explains), 'change')}")
+    return Issue(
+        night=work.folder.name,
+        changes=tuple(changes),
+        base=blamed.before,
+        candidate=bad,
+        blamed=blamed,
+        comparison=comparison,
+    )
+
+
+def _finding(comparison: RunComparison, one: Confirmed) -> Finding | None:
+    return next((f for f in comparison.findings if (f.case, f.metric) == (one.case, one.kind.metric)), None)
+
+
+def is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) -> bool:
+    """Whether the culprit, compared with the version before it, lacks the change that the search found."""
+    finding = _finding(comparison, target)
+    if finding is None or culprit.ratio is None:
+        return False
+    return is_there(finding, math.log(culprit.ratio.value)) is Standing.GOOD
 
 
 def _as_measured(comparison: RunComparison, one: Confirmed) -> Confirmed:
@@ -181,32 +166,4 @@ def _as_measured(comparison: RunComparison, one: Confirmed) -> Confirmed:
     finding = _finding(comparison, one)
     if finding is None:
         return msgspec.structs.replace(one, words=f"{one.words} (between the two nights)")
-    return of_finding(finding, one.base)
-
-
-def _finding(comparison: RunComparison, one: Confirmed) -> Finding | None:
-    return next((f for f in comparison.findings if (f.case, f.metric) == (one.case, one.kind.metric)), None)
-
-
-def _is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) -> bool:
-    """Whether the culprit, compared with the version before it, lacks the change that the search found."""
-    if culprit.ratio is None:
-        return False
-    finding = _finding(comparison, target)
-    return finding is not None and beside_half(finding, math.log(culprit.ratio.value)) is Standing.GOOD
-
-
-def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, folder: Path) -> Inside | None:
-    """Find the part of inductor that is at fault; None if the culprit is not one version, or `applies_to` says no."""
-    if not (culprit.is_exact and applies_to(target.kind, target.case)):
-        return None
-    return look_inside(target.kind, target.case, base, candidate, prepare(culprit.specs[0]), folder / INSIDE)
-
-
-def _why_none(target: Confirmed, result: Result) -> str:
-    reasons = {
-        Ending.UNDECIDED: "the verdicts contradict each other",
-        Ending.UNMEASURABLE: f"the bad version could not be judged: {result.reason}",
-    }
-    why = reasons.get(result.ended, "the bad version does not differ from the good one when they are measured again")
-    return f"no version was found for {target.label}: {why}"
+    return Confirmed.of(finding)

@@ -2,72 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.compare import REGRESSIONS, Change, RunComparison, StatusChange, compare_in_turns
-from torchzoo.analysis.judge import PAIRS_FROM, Finding
+from torchzoo.analysis.compare import RunComparison, compare_in_turns
+from torchzoo.analysis.judge import PAIRS_FROM
 from torchzoo.case import Case
 from torchzoo.environments.make import prepare
+from torchzoo.errors import TorchzooError, one_line
 from torchzoo.history import ab
 from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import FILE, Side
-from torchzoo.history.nights import Confirmed, is_measured
-from torchzoo.history.proposals import Kind, Proposal, count_text, counts_of
-from torchzoo.history.software import Sides
-from torchzoo.report.over_time import value_text
-from torchzoo.report.run_comparison import ratio_text
+from torchzoo.history.changes import Confirmed, Kind, Proposal, changes_for_the_worse
+from torchzoo.history.nights import NIGHTS, RUN, Night, NightWork, counted, is_measured
+from torchzoo.history.software import Sides, sides_of
+from torchzoo.machine.differences import machine_differences
 from torchzoo.run.experiment import OnRecord, ignore
 from torchzoo.run.request import RunRequest
-from torchzoo.store import Run, read_run
+from torchzoo.store import Run, StoreError, read_run
 
 #: Processes of each side, tested as pairs.
 REPEATS = PAIRS_FROM
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The proposals that one A/B decides."""
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """The A/B that decides some proposals, and what it shows."""
 
-    base: str  # the night that is compared with tonight; a proposal may have a later base of its own
     proposals: tuple[Proposal, ...]
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        return tuple(dict.fromkeys(one.case for one in self.proposals))
-
-
-class MeasuredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Both sides of a group, as they were measured."""
-
-    group: Group
     sides: Sides
     base: Run
     candidate: Run
-
-
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an A/B for a group of proposals."""
-
-    group: Group
-    sides: Sides
     comparison: RunComparison
-    confirmed: tuple[Confirmed, ...]
-    undecided: tuple[Proposal, ...]  # the A/B can't tell, although the figures differ
+    confirmed: tuple[Confirmed, ...] = ()
+    undecided: tuple[Proposal, ...] = ()  # the A/B can't tell, although the figures differ
 
 
-def groups_of(proposals: Iterable[Proposal]) -> tuple[Group, ...]:
+def confirm(
+    work: NightWork, proposed: Sequence[Proposal], before: Sequence[Night], tonight: Run
+) -> tuple[Decided, ...]:
+    """Decide the proposals by A/Bs. Reasons why some of them could not be decided become remarks."""
+    software = {one.stamp: one.software for one in before}
+    measured = []
+    for number, (night, proposals) in enumerate(by_base(proposed).items(), start=1):
+        place = work.folder / ("confirm" if number == 1 else f"confirm-{number}")
+        count = len({one.case for one in proposals})
+        words = f"{counted(count, 'case')} beside the night {night}"
+        try:
+            if night not in software:
+                raise StoreError(f"{work.options.root / NIGHTS / night} says not what its software was")
+            base = read_run(work.options.root / NIGHTS / night / RUN)
+            sides = sides_of(software[night], base.manifest, work.asked.software, tonight.manifest)
+            specs = f"{sides.base} and {sides.candidate}"
+            work.options.show(f"measuring {words} in turns, with {REPEATS} processes of each: {specs}")
+            measured.append(_measured(work, proposals, sides, tonight, place))
+        except TorchzooError as error:
+            work.remark(f"{words} could not be decided: {one_line(error)}")
+    decided = decide(measured)
+    for one in decided:
+        confirmed = {change.key for change in one.confirmed}
+        for change in one.confirmed:
+            work.options.show(f"confirmed: {change.label}: {change.words}")
+        for proposal in one.proposals:
+            if proposal.key not in confirmed:
+                word = "undecided" if proposal in one.undecided else "not confirmed"
+                work.options.show(f"{word}: {proposal.label}")
+    return decided
+
+
+def _measured(work: NightWork, proposals: tuple[Proposal, ...], sides: Sides, tonight: Run, folder: Path) -> Decided:
+    cases = tuple(dict.fromkeys(one.case for one in proposals))
+    specs, on_record = (sides.base, sides.candidate), work.options.on_record
+    base, candidate = measure_pair(*specs, cases, work.asked.request, folder, on_record=on_record)
+    changed = machine_differences(tonight.manifest, candidate.manifest)
+    if changed:  # while the night was interrupted
+        facts = "; ".join(f"{one.name} was {one.base}, is {one.candidate}" for one in changed)
+        raise StoreError(f"the environment changed after the run of this night: {facts}")
+    comparison = compare_in_turns(base, candidate)
+    return Decided(proposals=proposals, sides=sides, base=base, candidate=candidate, comparison=comparison)
+
+
+def by_base(proposals: Iterable[Proposal]) -> dict[str, tuple[Proposal, ...]]:
     """Group proposals by the night to compare with: the earliest base of all proposals of a case."""
     proposals = tuple(proposals)
     base: dict[Case, str] = {}
     for one in proposals:
         base[one.case] = min(one.base, base.get(one.case, one.base))
-    return tuple(
-        Group(base=night, proposals=tuple(one for one in proposals if base[one.case] == night))
-        for night in sorted(set(base.values()))
-    )
+    return {night: tuple(one for one in proposals if base[one.case] == night) for night in sorted(set(base.values()))}
 
 
 def measure_pair(
@@ -97,8 +119,12 @@ def measure_pair(
     return read_run(folder / Side.BASE), read_run(folder / Side.CANDIDATE)
 
 
-def decide(measured: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
-    """Return the results of the A/Bs of a night. The p-values are adjusted for the tests of all of them together."""
+def decide(measured: Sequence[Decided]) -> tuple[Decided, ...]:
+    """Return the A/Bs of a night with what they show. The p-values are adjusted for the tests of all of them together.
+
+    Args:
+        measured: A/Bs, each with a comparison of its own. They have no case in common.
+    """
     if not measured:
         return ()
     together = compare_in_turns(_joined([one.base for one in measured]), _joined([one.candidate for one in measured]))
@@ -112,56 +138,17 @@ def _joined(runs: Sequence[Run]) -> Run:
     return Run(path=runs[0].path, manifest=manifest, records=tuple(record for run in runs for record in run.records))
 
 
-def _decided(one: MeasuredGroup, together: RunComparison) -> Decided:
-    cases = set(one.group.cases)
-    comparison = msgspec.structs.replace(
-        compare_in_turns(one.base, one.candidate), findings=tuple(f for f in together.findings if f.case in cases)
+def _decided(one: Decided, together: RunComparison) -> Decided:
+    bases = {proposal.key: proposal.base for proposal in one.proposals}
+    cases = {case for case, _ in bases}
+    findings = tuple(finding for finding in together.findings if finding.case in cases)
+    comparison = msgspec.structs.replace(one.comparison, findings=findings)
+    worse = changes_for_the_worse(comparison, one.base, one.candidate)
+    earliest = min(bases.values())
+    is_open = {(finding.case, Kind(finding.metric.value)) for finding in findings if finding.is_open}
+    return msgspec.structs.replace(
+        one,
+        comparison=comparison,
+        confirmed=tuple(msgspec.structs.replace(found, base=bases.get(key, earliest)) for key, found in worse.items()),
+        undecided=tuple(proposal for proposal in one.proposals if proposal.key in is_open),
     )
-    confirmed = changes_for_the_worse(comparison, one.base, one.candidate, one.group.base)
-    own = {(proposal.case, proposal.kind): proposal.base for proposal in one.group.proposals}
-    confirmed = tuple(
-        msgspec.structs.replace(found, base=own.get((found.case, found.kind), found.base)) for found in confirmed
-    )
-    open_ones = {(finding.case, Kind(finding.metric.value)) for finding in comparison.findings if finding.is_open}
-    undecided = tuple(p for p in one.group.proposals if (p.case, p.kind) in open_ones)
-    return Decided(group=one.group, sides=one.sides, comparison=comparison, confirmed=confirmed, undecided=undecided)
-
-
-def changes_for_the_worse(comparison: RunComparison, base: Run, candidate: Run, night: str) -> tuple[Confirmed, ...]:
-    """Return the changes for the worse: in metrics, statuses (failing, incorrect, unsteady), leaks and graph breaks.
-
-    Args:
-        comparison: of the two runs.
-        base: the run before.
-        candidate: the run after.
-        night: the last night before the change.
-    """
-    found = [of_finding(finding, night) for finding in comparison.findings if finding.verdict in REGRESSIONS]
-    statuses = {result.case: result.status for result in case_results(candidate)}
-    for change in comparison.changes:
-        kind = _kind_of(change, statuses)
-        if kind is not None:
-            words = f"{change.base} -> {change.candidate}"
-            found.append(Confirmed(case=change.case, kind=kind, base=night, words=words))
-    was, now = counts_of(case_results(base)), counts_of(case_results(candidate), of_processes=min)  # in every process
-    for (case, kind), count in now.items():
-        before = was.get((case, kind), count)
-        if before < count:
-            words = f"{count_text(kind, before)} -> {count_text(kind, count)}"
-            found.append(Confirmed(case=case, kind=kind, base=night, words=words))
-    return tuple(found)
-
-
-def _kind_of(change: StatusChange, statuses: Mapping[Case, Status]) -> Kind | None:
-    if change.change is Change.NEWLY_UNSTEADY:
-        return Kind.UNSTEADY
-    if change.change is not Change.NEWLY_FAILING:
-        return None
-    return Kind.INCORRECT if statuses.get(change.case) is Status.INCORRECT else Kind.FAILING
-
-
-def of_finding(finding: Finding, night: str) -> Confirmed:
-    """Return a difference as a change with both figures, and the ratio with its interval."""
-    values = [value_text(finding.metric, value) for value in (finding.base, finding.candidate)]
-    words = f"{values[0]} -> {values[1]}, {ratio_text(finding)}"
-    return Confirmed(case=finding.case, kind=Kind(finding.metric.value), base=night, ratio=finding.ratio, words=words)

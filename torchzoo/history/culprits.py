@@ -5,37 +5,159 @@ another culprit is between them. The searches end when no change remains. A chan
 bad. So of several steps that are each below its threshold, only the step at which their sum exceeds the threshold is
 found.
 
-The state of a bisection is in its log. So a bisection that was killed continues where it stopped.
+The state of a bisection is in its folder, so a bisection that was killed continues where it stopped:
+
+- `bisect.json`: the request, with all versions in order. An index may offer other versions later.
+- `bisect.jsonl`: one verdict a line. A verdict is on disk before the next version is chosen.
+- `records/`: the records of the measurements.
+- `.lock`: locked by the process that works here.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from torchzoo.errors import one_line
-from torchzoo.history.bisect_log import Asked, BisectLog, LoggedVerdict
-from torchzoo.history.bisection import (
-    Conclusion,
-    Ending,
-    ErrorRates,
-    Evidence,
-    GoodFails,
-    Judge,
-    Judged,
-    Judgement,
-    Search,
-    Standing,
-)
+from torchzoo.errors import TorchzooError, attempt, one_line
+from torchzoo.files import read_file, read_json, to_json
+from torchzoo.history.bisection import Conclusion, Ending, Judged, Search, Standing
+from torchzoo.history.changes import Kind
 from torchzoo.report import units
 from torchzoo.run.experiment import ignore
+from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
+from torchzoo.store import StoreError, append_line, lock_folder, write_json
 
+ASKED, VERDICTS = "bisect.json", "bisect.jsonl"
 #: The most effort for one verdict. Effort begins with 1 and doubles as long as the verdict is inconclusive.
 MOST_EFFORT = 16
-#: The prior probability that no change remains after a culprit.
-NOTHING_LEFT = 0.5
+#: The prior probabilities that there is no change, and that no change remains after a culprit.
+NO_CHANGE, NOTHING_LEFT = 0.05, 0.5
+
+
+# --- the folder ---
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The request of a bisection: the change to search for, and the versions."""
+
+    good: str  # SPECs as they were given
+    bad: str
+    versions: tuple[str, ...]  # SPECs in order; the first is the good one, the last the bad one
+    request: RunRequest  # one model, and one value of each axis
+    kind: Kind  # what changed: a metric, or what becomes of the case
+    threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
+    lanes: int = 1  # slots
+    words: tuple[str, ...] = ()  # of a command line that asks for the same case
+    pre_releases: bool = False
+
+
+class Judgement(NamedTuple):
+    """A version to judge."""
+
+    midpoint: str  # SPEC
+    effort: int = 1  # the amount of measurement, doubled each time that the verdict was inconclusive
+    number: int = 1  # of the judgements of this version against this good version
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of measuring one version against the good version."""
+
+    verdict: Standing
+    ratio: Estimate | None = None  # of the metric, this version over the good one
+    reason: str = ""  # why it is skipped, or another remark
+    records: str = ""  # the folder of the measurement; empty if there is none
+
+
+class LoggedVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict from a measurement of `midpoint` against `good`."""
+
+    good: str
+    midpoint: str
+    effort: int
+    evidence: Evidence
+    finished_at: str  # UTC, ISO 8601
+    number: int = 1  # of the judgements of `midpoint` against `good`
+
+
+class BisectLog:
+    """The folder of a bisection. Use `opened` to lock it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: Path, *, resume: bool = False) -> Iterator[BisectLog]:
+        """Lock a folder inside a context. With `resume` it must hold a bisection, and without it must not.
+
+        Raises:
+            StoreError: that is not so, the folder can't be written, or another process works on it.
+        """
+        asked = path / ASKED
+        if resume and not asked.is_file():
+            raise StoreError(f"no bisection in {path}: there is no file {ASKED}")
+        lock = lock_folder(path)
+        try:
+            if not resume and asked.exists():
+                advice = f"go on with --resume {path}, or name another folder"
+                raise StoreError(f"{path} holds a bisection already: {advice}")
+            yield cls(path)
+        finally:
+            lock.release()
+
+    def begin(self, asked: Asked) -> None:
+        """Write the request."""
+        write_json(self.path / ASKED, asked)
+
+    def take_back(self) -> None:
+        """Undo `begin` if nothing was measured since, so that a corrected bisection can begin in this folder."""
+        if not (self.path / VERDICTS).exists() and not any(self.path.rglob("run.json")):
+            (self.path / ASKED).unlink()
+
+    def asked(self) -> Asked:
+        """Return the request. A file that can't be read is a `FileError`."""
+        return read_json(self.path / ASKED, Asked)
+
+    def append(self, good: str, ask: Judgement, evidence: Evidence) -> LoggedVerdict:
+        """Add a verdict, which is on disk on return. A damaged last line stays, and a new line begins after it."""
+        if (ratio := evidence.ratio) is not None:  # JSON has no infinity
+            most = sys.float_info.max
+            ratio = msgspec.structs.replace(ratio, low=max(ratio.low, -most), high=min(ratio.high, most))
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        kept = msgspec.structs.replace(evidence, ratio=ratio)
+        entry = LoggedVerdict(good=good, **ask._asdict(), evidence=kept, finished_at=now)
+        append_line(self.path / VERDICTS, to_json(entry))
+        return entry
+
+    def entries(self) -> tuple[list[LoggedVerdict], str]:
+        """Return the verdicts so far, and a remark on lines that can't be read (empty if there are none)."""
+        path = self.path / VERDICTS
+        lines = filter(None, read_file(path).split(b"\n") if path.exists() else [])
+        read = [attempt(partial(msgspec.json.decode, line, type=LoggedVerdict)) for line in lines]
+        found = [entry for entry in read if isinstance(entry, LoggedVerdict)]
+        damaged = len(read) - len(found)
+        what = f"{damaged} of {len(read)} lines could not be read and will be measured again"
+        return found, f"{path}: {what}" if damaged else ""
+
+
+# --- the search ---
+
+
+class GoodFails(TorchzooError):
+    """The good version itself can't be measured, so no version can be judged."""
+
+
+#: A judge, such as `ab_evidence.AbJudge.judge`: gets a good version and the versions to judge, and returns the evidence
+#: on each, from processes of its own. `GoodFails` is raised if the good version can't be measured.
+Judge = Callable[[str, Sequence[Judgement]], list[Evidence]]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,127 +190,91 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[str, ...] = ()  # UNDECIDED: the first bad version is probably one of these
 
 
-class Follower(msgspec.Struct, frozen=True, kw_only=True):
-    """A bisection in progress. `rates`, `confidence`: see `bisection.Search`."""
+def find_culprits(
+    asked: Asked,
+    log: BisectLog,
+    judge: Judge,
+    *,
+    show: Callable[[Step], None] = ignore,
+    show_culprit: Callable[[Culprit], None] = ignore,
+) -> Result:
+    """Judge versions until all culprits are found, or until no more can be found. The log keeps each verdict.
 
-    asked: Asked
-    log: BisectLog
-    judge: Judge
-    show: Callable[[Step], None]
-    show_culprit: Callable[[Culprit], None] = ignore  # called before the search for further culprits
-    rates: ErrorRates = ErrorRates()
-    confidence: float = 0.95
-    most_effort: int = MOST_EFFORT
-
-    def follow(self) -> Result:
-        """Judge versions until all culprits are found, or until no more can be found.
-
-        An exception of the judge ends the bisection, unless a culprit can't be the good version of the next search.
-        The log keeps earlier verdicts.
-        """
-        versions, entries = self.asked.versions, self.log.entries()[0]
-        culprits: list[Culprit] = []
-        start = 0
-        while start < len(versions) - 1:
-            left = versions[start:]
-            search = Search(last=len(left) - 1, rates=self.rates, confidence=self.confidence)
-            if culprits:
-                search = msgspec.structs.replace(search, absent=NOTHING_LEFT)
-            own = [one for one in entries if one.good == left[0]]
+    An exception of the judge ends the bisection, unless a culprit can't be the good version of the next search.
+    `show_culprit` is called before the search for further culprits.
+    """
+    left, entries = asked.versions, log.entries()[0]
+    culprits: list[Culprit] = []
+    while len(left) > 1:
+        own = [one for one in entries if one.good == left[0]]
+        absent = NOTHING_LEFT if culprits else NO_CHANGE
+        search = Search(last=len(left) - 1, judged=_judged(left, own), absent=absent)
+        end = search.conclusion()
+        if end is None:
             try:
-                end = self._search(search, left, own)
+                found = _judge_next(search, left, own, asked.lanes, judge)
             except GoodFails as error:
                 if not culprits:
                     raise
                 return Result(culprits=tuple(culprits), ended=Ending.UNMEASURABLE, reason=one_line(error))
-            if end.answer not in (Ending.FOUND, Ending.RANGE):
-                reason = next((one.evidence.reason for one in reversed(own) if one.midpoint == left[-1]), "")
-                some = left[end.first : end.last + 1] if end.answer is Ending.UNDECIDED else ()
-                return Result(culprits=tuple(culprits), ended=end.answer, reason=reason, left=some)
+            for ask, evidence in found:
+                entries.append(log.append(left[0], ask, evidence))
+                own.append(entries[-1])
+                version, probability = msgspec.structs.replace(search, judged=_judged(left, own)).best()
+                show(Step(entry=entries[-1], best=(*left, "")[version], probability=probability))
+        elif end.answer in (Ending.FOUND, Ending.RANGE):
             culprits.append(_culprit(left, own, end))
-            start += end.last
-            if start < len(versions) - 1:
-                self.show_culprit(culprits[-1])
-        return Result(culprits=tuple(culprits), ended=Ending.FOUND)
-
-    def _search(self, search: Search, versions: Sequence[str], entries: list[LoggedVerdict]) -> Conclusion:
-        """Judge versions until the first bad one is known. New verdicts are added to `entries`."""
-        while True:
-            known = State.of(versions, entries, self.most_effort)
-            current = search.with_verdicts(known.judged)
-            end = current.conclusion()
-            if end is not None:
-                return end
-            for entry in self._judged(versions[0], known.next_asks(current, versions, self.asked.lanes)):
-                entries.append(entry)
-                now = search.with_verdicts(State.of(versions, entries, self.most_effort).judged)
-                version, probability = now.best()
-                self.show(Step(entry=entry, best=(*versions, "")[version], probability=probability))
-
-    def _judged(self, good: str, asks: Sequence[Judgement]) -> Iterator[LoggedVerdict]:
-        for ask, evidence in zip(asks, self.judge.judge(good, asks), strict=True):
-            yield self.log.append(good, ask, evidence)
+            left = left[end.last :]
+            if len(left) > 1:
+                show_culprit(culprits[-1])
+        else:
+            reason = next((one.evidence.reason for one in reversed(own) if one.midpoint == left[-1]), "")
+            some = left[end.first : end.last + 1] if end.answer is Ending.UNDECIDED else ()
+            return Result(culprits=tuple(culprits), ended=end.answer, reason=reason, left=some)
+    return Result(culprits=tuple(culprits), ended=Ending.FOUND)
 
 
-class State(msgspec.Struct, frozen=True):
-    """The state of one search according to the log."""
+def _judge_next(
+    search: Search, versions: Sequence[str], entries: Sequence[LoggedVerdict], lanes: int, judge: Judge
+) -> list[tuple[Judgement, Evidence]]:
+    """Judge the next versions. A version that was judged before gets more effort if its verdict was inconclusive."""
+    asks = {versions[number]: Judgement(versions[number]) for number in search.midpoints(lanes)}
+    for one in entries:
+        if one.midpoint in asks:
+            effort = one.effort * (2 if one.evidence.verdict is Standing.INCONCLUSIVE else 1)
+            asks[one.midpoint] = Judgement(one.midpoint, min(effort, MOST_EFFORT), one.number + 1)
+    return list(zip(asks.values(), judge(versions[0], [*asks.values()]), strict=True))
 
-    judged: tuple[Judged, ...]
-    again: dict[str, Judgement]  # for each version that was judged, its next judgement
-    pending: tuple[str, ...]  # versions whose latest verdict is inconclusive
 
-    @classmethod
-    def of(cls, versions: Sequence[str], entries: Sequence[LoggedVerdict], most_effort: int) -> State:
-        """Read the entries of one search. A version that stays inconclusive at the most effort counts as skipped."""
-        number = {spec: index for index, spec in enumerate(versions)}
-        judged: list[Judged] = []
-        again: dict[str, Judgement] = {}
-        pending: dict[str, None] = {}
-        for entry in entries:
-            spec, verdict = entry.midpoint, entry.evidence.verdict
-            if spec not in number:
-                continue
-            pending.pop(spec, None)
-            effort = entry.effort
-            if verdict is Standing.INCONCLUSIVE and 2 * effort <= most_effort:
-                effort *= 2
-                pending[spec] = None
-            else:
-                judged.append(Judged(number[spec], Standing.SKIPPED if verdict is Standing.INCONCLUSIVE else verdict))
-            again[spec] = Judgement(spec, effort, entry.number + 1)
-        return cls(tuple(judged), again, tuple(pending))
+def _judged(versions: Sequence[str], entries: Sequence[LoggedVerdict]) -> tuple[Judged, ...]:
+    """Return the verdicts by the number of their versions.
 
-    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[Judgement]:
-        """Return the versions to judge next: first inconclusive versions that still matter."""
-        first, last = search.live()
-        matter = {*versions[first:last], versions[-1]}
-        specs = [spec for spec in self.pending if spec in matter]
-        specs += [versions[version] for version in search.midpoints(lanes)]
-        return [self.again.get(spec, Judgement(spec)) for spec in dict.fromkeys(specs)][:lanes]
+    An inconclusive verdict tells nothing, so the search asks for the version again. After the most effort, the version
+    counts as skipped.
+    """
+    judged = []
+    number = {spec: index for index, spec in enumerate(versions)}
+    for entry in entries:
+        verdict = entry.evidence.verdict
+        if verdict is Standing.INCONCLUSIVE and entry.effort >= MOST_EFFORT:
+            verdict = Standing.SKIPPED
+        if verdict is not Standing.INCONCLUSIVE:
+            judged.append(Judged(number[entry.midpoint], verdict))
+    return tuple(judged)
 
 
 def _culprit(versions: Sequence[str], entries: Sequence[LoggedVerdict], end: Conclusion) -> Culprit:
-    bad = [
-        one.evidence
-        for one in entries
-        if one.midpoint == versions[end.last] and one.evidence.verdict is Standing.BAD and one.evidence.ratio
-    ]
+    of_last = [one.evidence for one in entries if one.midpoint == versions[end.last]]
+    ratios = [one.ratio for one in of_last if one.verdict is Standing.BAD and one.ratio is not None]
     return Culprit(
         before=versions[end.first - 1],
         specs=tuple(versions[end.first : end.last + 1]),
         probability=end.probability,
-        ratio=bad[-1].ratio if bad else None,
+        ratio=ratios[-1] if ratios else None,
     )
 
 
 def evidence_text(evidence: Evidence) -> str:
     """Return `bad 1.100x [1.080, 1.120]`, or `skipped: the model fails`."""
-    parts = [str(evidence.verdict)]
-    if evidence.ratio is not None:
-        parts.append(ratio_text(evidence.ratio))
-    return " ".join(parts) + (f": {evidence.reason}" if evidence.reason else "")
-
-
-def ratio_text(ratio: Estimate) -> str:
-    """Return `1.100x [1.080, 1.120]`: the value with its interval."""
-    return units.factor(ratio, decimals=3)
+    ratio = f" {units.factor(evidence.ratio, decimals=3)}" if evidence.ratio is not None else ""
+    return f"{evidence.verdict}{ratio}" + (f": {evidence.reason}" if evidence.reason else "")

@@ -1,6 +1,6 @@
-"""Run PyTorch's `CompilerBisector` over one case, in a process of its own: the script of `inductor_bisect`.
+"""Run PyTorch's `CompilerBisector` over one case, in a process of its own: the script of `into_inductor`.
 
-The script reads a `Task` from the file of its first argument, and writes an `Answer` to that of its second. Torch is
+The script reads a `Task` from the file of its first argument, and writes an `Inside` to that of its second. Torch is
 imported by the functions, not by the module.
 """
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from torchzoo.model import Model
 
+NO_ANSWER = "inductor's own bisector gave no answer"
 #: Pairs of steps (eager, compiled) that are timed for one answer to "is it slow?", and those before to warm up.
 PAIRS, WARM_UP_STEPS = 11, 3
 
@@ -43,6 +44,16 @@ MORE_SETTINGS: dict[str, object] = {
 }
 
 
+_SUBSYSTEMS = {
+    "decomposition": "a decomposition of an operator",
+    "pre_grad_passes": "a pass before the gradients",
+    "joint_graph_passes": "a pass on the joint graph",
+    "post_grad_passes": "a pass after the gradients",
+    "cudagraphs": "the recording of CUDA graphs",
+    "lowerings": "the lowering of an operator",
+}
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """A case whose results are wrong, or whose compiled step is too slow."""
 
@@ -56,16 +67,16 @@ class _NoPart(TorchzooError):
     """Each part of a backend was left out once, and the problem stayed. The argument is the backend."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `CompilerBisector`. The first three fields are None if nothing was found."""
+class Inside(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of inductor at fault, or why it is not known."""
 
-    backend: str | None = None
-    subsystem: str | None = None
-    number: int | None = None  # counted from 0: the application of the subsystem that is at fault
-    about: str | None = None  # the object of that application: a node of the graph, a pass
-    setting: str = ""  # if the subsystem is one: the setting that removes the problem, such as `max_fusion_size=1`
-    tries: int = 0
-    problem: str = ""  # why there is no answer
+    words: str
+    without_it: str = ""  # shell variables that leave that part out; empty if there are none
+
+
+def no_answer(task: Task, why: str) -> Inside:
+    """Return why the search found nothing."""
+    return Inside(words=f"{NO_ANSWER}: {task.case.label()}: {one_line(why)}")
 
 
 @with_room
@@ -74,27 +85,23 @@ def main(task_file: str, answer_file: str) -> None:
     task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)
     found = attempt(lambda: bisected(task))
     if isinstance(found, Exception):
-        found = Answer(problem=f"{type(found).__name__}: {one_line(found)}")
+        found = no_answer(task, f"{type(found).__name__}: {found}")
     write_whole(Path(answer_file), msgspec.json.encode(found))
 
 
-def bisected(task: Task) -> Answer:
+def bisected(task: Task) -> Inside:
     """Bisect one case, if it has the symptom at all, in this process."""
     if task.slow_from is not None and task.slow_from < 1:
         os.environ["TORCH_BISECT_BACKEND"] = "inductor"  # other backends don't make a step faster than eager
     from torch._inductor.compiler_bisector import CompilerBisector
 
-    spec = find_models(map(Path, task.models_dirs)).spec(task.case.model)
-    has_symptom = _symptom(task, load_model_class(spec))
+    has_symptom = _symptom(task)
     CompilerBisector.bisection_enabled = False
     if not has_symptom():
         what = "its results are not wrong" if task.slow_from is None else "it is not slow"
-        return Answer(problem=f"the case does not show the problem in a single process: {what}", tries=1)
-    tries = 1
+        return no_answer(task, f"the case does not show the problem in a single process: {what}")
 
     def is_good() -> bool:
-        nonlocal tries
-        tries += 1
         is_there = has_symptom()
         if is_there and _is_last_part():
             raise _NoPart(CompilerBisector.get_backend())
@@ -104,16 +111,21 @@ def bisected(task: Task) -> Answer:
     try:
         found = CompilerBisector.do_bisect(is_good)
     except _NoPart as stayed:
-        return Answer(backend=stayed.args[0], tries=tries)
+        return Inside(words=f"backend {stayed.args[0]}; which part of it is not known")
     if found is None:
-        return Answer(problem="the problem was not there again in any backend", tries=tries)
-    return Answer(
-        backend=found.backend,
-        subsystem=found.subsystem,
-        number=found.bisect_number,
-        about=found.debug_info,
-        setting=settings.get(found.subsystem or "", ""),
-        tries=tries,
+        return no_answer(task, "the problem was not there again in any backend")
+    backend, part, number = found.backend, found.subsystem, found.bisect_number
+    if part is None:
+        return Inside(words=f"backend {backend}; which part of it is not known")
+    about = f": {one_line(found.debug_info)}" if found.debug_info and found.debug_info != part else ""
+    if part not in _SUBSYSTEMS:
+        return Inside(
+            words=f"backend {backend}, the problem is gone with the setting {settings.get(part, part)}{about}"
+        )
+    variables = f"TORCH_BISECT_BACKEND={backend} TORCH_BISECT_SUBSYSTEM={part} TORCH_BISECT_MAX="
+    return Inside(
+        words=f"backend {backend}, {_SUBSYSTEMS[part]} ({part}), number {number}{about}",
+        without_it="" if number is None else f"{variables}{number - 1}",  # without all later ones of its kind, too
     )
 
 
@@ -145,7 +157,7 @@ def _with_more_settings() -> dict[str, str]:
     return {one.name: f"{one.config_field}={one.config_value}" for one in all_of_them}
 
 
-def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
+def _symptom(task: Task) -> Callable[[], bool]:
     """Return a function that says whether the problem is present, and compiles anew each time."""
     import torch
 
@@ -153,10 +165,11 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
     from torchzoo.record import CheckStatus
 
     case, device = task.case, torch.device(task.case.device)
-    if task.slow_from is not None:
-        limit = task.slow_from
-        return lambda: compiled_over_eager(case, model_class, device) > limit
     spec = find_models(map(Path, task.models_dirs)).spec(case.model)
+    model_class = load_model_class(spec)
+
+    if (limit := task.slow_from) is not None:
+        return lambda: _compiled_over_eager(case, model_class, device) > limit
 
     def is_wrong() -> bool:
         found = check_case(case, spec, model_class, device)
@@ -167,7 +180,7 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
     return is_wrong
 
 
-def compiled_over_eager(case: Case, model_class: type[Model], device: torch.device) -> float:
+def _compiled_over_eager(case: Case, model_class: type[Model], device: torch.device) -> float:
     """Return the median ratio of the times of the compiled and the eager step, over pairs timed in turns."""
     import torch
 

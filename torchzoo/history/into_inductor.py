@@ -1,34 +1,48 @@
-"""Find the part of inductor in the version that made a compiled case slower or wrong."""
+"""Find the part of inductor that makes a case wrong or slow.
+
+PyTorch's own `torch._inductor.compiler_bisector` searches: first over the backends (eager, aot_eager,
+aot_eager_decomp_partition, inductor), then over the subsystems of that backend (passes before the gradients, joint
+passes, passes after the gradients, lowerings and some settings), then over the applications of a subsystem. torchzoo
+adds more settings, such as one without fusion, and answers one question each time: is the result wrong, or is the step
+slow? `inductor_script` does so, in a process of its own.
+
+The search does not apply if:
+
+- the case's backend is not inductor, or the problem is there in eager too;
+- the problem is a crash or a hang: those end the process, and the search with it;
+- random numbers are wrong: in the check, inductor gets eager's numbers;
+- no single subsystem makes the code slow. A pass is found only if the code is fast without it. Without lowerings
+  nothing is fused, so a slow lowering is found only if it is slower than that. Tiling and generated code are no
+  subsystems;
+- the question is which kernel is at fault, and a setting such as `max_fusion_size` removes the problem;
+- host code is slow, such as guards and recompilations.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-
-import msgspec
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.case import Case
-from torchzoo.environments.make import PythonEnvironment
-from torchzoo.errors import attempt, one_line
-from torchzoo.files import read_file, to_json
-from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words, reproduce_in_words
-from torchzoo.history.proposals import Kind
-from torchzoo.store import Run, write_whole
+from torchzoo.environments.make import PythonEnvironment, prepare
+from torchzoo.environments.parsing import run_without_input
+from torchzoo.errors import attempt
+from torchzoo.files import read_json, to_json
+from torchzoo.history.changes import Kind
+from torchzoo.history.inductor_script import Inside, Task, no_answer
+from torchzoo.store import Run, write_json
 
 #: The file with the answer.
 INSIDE = "inside.json"
-NO_ANSWER = "inductor's own bisector gave no answer"
-_MOST_BYTES = 2**20
 #: Inductor is examined if its step, relative to eager's in the same process, became slower by at least 2%.
 _LEAST_CHANGE = 1.02
-
-
-class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of inductor at fault, or why it is not known."""
-
-    words: str
-    without_it: str = ""  # shell variables that leave that part out; empty if there are none
+#: Seconds for a whole search. A small model takes a minute of CPU time; a large one compiles for minutes in each try.
+LIMIT_S = 3600.0
 
 
 def applies_to(kind: Kind, case: Case) -> bool:
@@ -36,29 +50,26 @@ def applies_to(kind: Kind, case: Case) -> bool:
     return case.backend.name == "inductor" and kind in (Kind.LATENCY, Kind.INCORRECT)
 
 
-def look_inside(
-    kind: Kind, case: Case, base: Run, candidate: Run, environment: PythonEnvironment, kept: Path
-) -> Inside:
+def look_inside(kind: Kind, case: Case, base: Run, candidate: Run, spec: str, kept: Path) -> Inside:
     """Let inductor's bisector examine the first bad version. This takes minutes, since the case is compiled many times.
 
     Args:
-        kind: the kind of change.
-        case: with the backend inductor.
-        base: a run of the case with the last good version.
-        candidate: a run of the case with the first bad version, measured in turns with `base`.
-        environment: of the first bad version.
+        kind: the kind of change; `applies_to` says whether there is a question.
+        case: of both runs.
+        base: a run with the last good version.
+        candidate: a run with the first bad version, measured in turns with `base`.
+        spec: of the first bad version.
         kept: the file for the answer. An answer that it holds is returned without a search.
     """
-    if kept.is_file():
-        before = attempt(lambda: msgspec.json.decode(read_file(kept, _MOST_BYTES), type=Inside))
-        if isinstance(before, Inside):
-            return before
-    found = _looked_for(kind, case, base, candidate, environment)
-    write_whole(kept, to_json(found))
+    before = attempt(lambda: read_json(kept, Inside))
+    if isinstance(before, Inside):
+        return before
+    found = _looked_for(kind, case, base, candidate, spec)
+    write_json(kept, found)
     return found
 
 
-def _looked_for(kind: Kind, case: Case, base: Run, candidate: Run, environment: PythonEnvironment) -> Inside:
+def _looked_for(kind: Kind, case: Case, base: Run, candidate: Run, spec: str) -> Inside:
     slow_from = None
     if kind is Kind.LATENCY:
         was, now = _over_eager(base, case), _over_eager(candidate, case)
@@ -70,20 +81,41 @@ def _looked_for(kind: Kind, case: Case, base: Run, candidate: Run, environment: 
                 f"{was:.2f} times as long before, and {now:.2f} times now"
             )
         slow_from = math.sqrt(was * now)
+    task = Task(case=case, models_dirs=candidate.manifest.models_dirs, slow_from=slow_from)
     threads = candidate.manifest.settings.threads
-    variables = {**environment.variables, **({"OMP_NUM_THREADS": str(threads)} if threads is not None else {})}
-    folders = candidate.manifest.models_dirs
-    try:
-        answer = bisect_inductor(
-            case, slow_from=slow_from, models_dirs=folders, python=environment.python, variables=variables
-        )
-    except BisectionFailed as error:
-        return Inside(words=f"{NO_ANSWER}: {one_line(error)}")
-    return Inside(words=in_words(answer), without_it=reproduce_in_words(answer))
+    return bisect_inductor(task, prepare(spec), {"OMP_NUM_THREADS": str(threads)} if threads is not None else {})
 
 
 def _over_eager(run: Run, case: Case) -> float | None:
     """Return the ratio of the compiled step's time to eager's; None if it was not measured."""
-    of_case = (one for one in case_results(run) if one.case == case and one.figures is not None)
-    ratio = next((one.figures.time_ratio for one in of_case if one.figures is not None), None)
-    return None if ratio is None else ratio.value
+    figures = next((one.figures for one in case_results(run) if one.case == case), None)
+    return None if figures is None or figures.time_ratio is None else figures.time_ratio.value
+
+
+def bisect_inductor(task: Task, environment: PythonEnvironment, variables: Mapping[str, str]) -> Inside:
+    """Find the backend, the subsystem and its application that make a case wrong or slow, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="torchzoo-bisect-") as folder:
+        task_file, answer_file = Path(folder, "task.json"), Path(folder, "answer.json")
+        task_file.write_bytes(to_json(task))
+        every = {
+            **os.environ,
+            **environment.variables,
+            **variables,
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "cache")),
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",  # a graph of one try is no answer for the next
+            "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+        }
+        command = [environment.python, "-m", "torchzoo.history.inductor_script", str(task_file), str(answer_file)]
+        try:
+            done = run_without_input(command, every, LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return no_answer(task, f"bisecting inductor took longer than {LIMIT_S:g} s")
+        except OSError as error:
+            return no_answer(task, f"can't start {command[0]}: {error.strerror or error}")
+        answer = attempt(lambda: read_json(answer_file, Inside))
+    if isinstance(answer, Inside):
+        return answer
+    status = done.returncode
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    *_, last = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()
+    return no_answer(task, f"the process that bisected inductor {how}: {last}")

@@ -16,26 +16,24 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from torchzoo.case import Case
-from torchzoo.errors import attempt, one_line
-from torchzoo.files import read_file, to_json
-from torchzoo.history.into_inductor import Inside
-from torchzoo.history.proposals import Kind, Proposal
+from torchzoo.files import FileError, read_json
+from torchzoo.history.changes import Confirmed, Proposal
+from torchzoo.history.culprits import Step
+from torchzoo.history.inductor_script import Inside
+from torchzoo.run.experiment import OnRecord, ignore
 from torchzoo.run.request import RunRequest
-from torchzoo.stats import Estimate
-from torchzoo.store import Run, StoreError, lock_folder, read_run, write_whole
+from torchzoo.store import StoreError, lock_folder, read_run, write_json
 
 NIGHTS, RUN = "nights", "run"
 ASKED, NIGHT = "asked.json", "night.json"
 _STAMP = "%Y%m%dT%H%M%SZ"
-_MOST_BYTES = 64 * 2**20
 _Read = TypeVar("_Read", bound=msgspec.Struct)
 
 
@@ -47,25 +45,38 @@ class NightAsked(msgspec.Struct, frozen=True, kw_only=True):
     request: RunRequest
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a call of `torchzoo watch`, and the callbacks that show progress."""
+
+    root: Path
+    spec: str
+    request: RunRequest
+    bisects: bool = True
+    posts: bool = False  # whether issues are posted with gh, and not only written
+    repository: str | None = None  # OWNER/NAME to post to; None: as gh finds it
+    show: Callable[[str], None]  # a line
+    on_record: OnRecord = ignore
+    on_step: Callable[[Step], None] = ignore
+
+
+class NightWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A night at work."""
+
+    folder: Path
+    asked: NightAsked
+    options: Options
+    remarks: list[str]  # what could not be done so far, and why
+
+    def remark(self, text: str) -> None:
+        """Keep a remark, and show it."""
+        self.remarks.append(text)
+        self.options.show(text)
+
+
 class NightStatus(enum.StrEnum):
     GOOD = "good"  # nothing was confirmed
     REGRESSED = "regressed"
     UNDECIDED = "undecided"  # a proposal could not be decided
-
-
-class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """A change for the worse that an A/B showed."""
-
-    case: Case
-    kind: Kind
-    base: str  # the last night before it
-    ratio: Estimate | None = None  # tonight's software over an earlier one's; None if the status changed
-    words: str  # for people: `10.0 ms -> 11.0 ms, 1.100x [1.090, 1.110]`
-
-    @property
-    def label(self) -> str:
-        """The case and the kind of change: `resnet18 eval cpu eager bs4: latency`."""
-        return f"{self.case.label()}: {self.kind.words}"
 
 
 class Blamed(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +103,11 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()  # what could not be done, and why
 
 
+def counted(number: int, what: str) -> str:
+    """Return `1 case` or `2 cases`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
     """Lock the folder of a watch, which is made if it does not exist.
@@ -112,19 +128,20 @@ def night_folders(root: Path) -> list[Path]:
 
 
 def finished_nights(root: Path) -> list[Night]:
-    """Return the results of the finished nights, in the order of time.
+    """Return the results of the finished nights, in the order of time. A file that can't be read is a `StoreError`."""
+    return [read_night(path, Night) for folder in night_folders(root) if (path := folder / NIGHT).is_file()]
+
+
+def read_night(path: Path, kind: type[_Read]) -> _Read:
+    """Read `asked.json` or `night.json`.
 
     Raises:
-        StoreError: a file can't be read.
+        StoreError: the file can't be read.
     """
-    paths = [folder / NIGHT for folder in night_folders(root)]
-    return [_read(path, Night) for path in paths if path.is_file()]
-
-
-def unfinished(root: Path) -> Path | None:
-    """Return the folder of the last night, if it was interrupted."""
-    folders = night_folders(root)
-    return folders[-1] if folders and not (folders[-1] / NIGHT).is_file() else None
+    try:
+        return read_json(path, kind)
+    except FileError as error:
+        raise StoreError(f"{path} can't be read: {error}; remove {path.parent}, or mend it") from error
 
 
 def begin(root: Path, asked: NightAsked, now: datetime) -> Path:
@@ -139,48 +156,14 @@ def begin(root: Path, asked: NightAsked, now: datetime) -> Path:
     return folder
 
 
-def read_asked(folder: Path) -> NightAsked:
-    """Return the request of a night.
-
-    Raises:
-        StoreError: its file can't be read.
-    """
-    return _read(folder / ASKED, NightAsked)
-
-
 def finish(folder: Path, night: Night) -> None:
     """Write the result of a night, which is then not continued."""
     write_json(folder / NIGHT, night)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a struct as JSON, whole or not at all."""
-    write_whole(path, msgspec.json.format(to_json(value), indent=1) + b"\n")
-
-
-def _read(path: Path, kind: type[_Read]) -> _Read:
-    found = attempt(lambda: msgspec.json.decode(read_file(path, _MOST_BYTES), type=kind))
-    if isinstance(found, Exception):
-        raise StoreError(f"{path} can't be read: {one_line(found)}; remove {path.parent}, or mend it") from found
-    return found
-
-
 def is_measured(folder: Path) -> bool:
-    """Whether a run exists that has a record of each of its cases.
-
-    Raises:
-        StoreError: the run can't be read.
-    """
+    """Whether a run exists that has a record of each of its cases."""
     if not (folder / "run.json").is_file():
         return False
     run = read_run(folder)
     return {record.case for record in run.finished} >= set(run.manifest.cases)
-
-
-def run_of(root: Path, stamp: str) -> Run:
-    """Return the run of a night.
-
-    Raises:
-        StoreError: it can't be read.
-    """
-    return read_run(root / NIGHTS / stamp / RUN)

@@ -21,14 +21,13 @@ from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
 from torchzoo.case import AXES, Case
 from torchzoo.errors import TorchzooError, attempt, one_line, written
 from torchzoo.machine.differences import gpu_names, hardware_text, software_facts
-from torchzoo.record import Manifest
 from torchzoo.store import RECORD_FILES, Run, read_run, write_whole
 
 #: The folder of the summaries, in the first folder that is searched for runs.
 CACHE = ".history"
 #: Raised when summaries change. Others are made again.
 SCHEMA = 1
-#: A folder with one of these files holds an A/B or a bisection.
+#: The files of folders that hold an A/B or a bisection.
 EXPERIMENTS = frozenset({"ab.json", "bisect.json"})
 
 #: The models, the values of axes (as texts) and the machines that are wanted; None or no entry: all.
@@ -58,14 +57,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     run: IndexedRun | None = None
     by_model: dict[str, msgspec.Raw] = {}  # `CaseSummary` in MessagePack, read only where a model is asked for
 
-    @classmethod
-    def of(cls, path: Path, stamp: str) -> RunSummary:
-        """Read the run in a folder."""
-        found = attempt(lambda: _summary(read_run(path), stamp))
-        if isinstance(found, Exception):
-            return cls(schema=SCHEMA, stamp=stamp, problem=one_line(found))
-        return found
-
     def cases(self, models: Sequence[str] | None = None) -> Iterator[CaseSummary]:
         """Yield the cases of some models, or of all."""
         for model in self.by_model if models is None else models:
@@ -90,10 +81,6 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def models(self) -> list[str]:
         return sorted({model for one in self.summaries.values() for model in one.by_model})
-
-    def cases_of(self, run: IndexedRun) -> Iterator[CaseSummary]:
-        """Yield the cases of a run."""
-        return self.summaries[run.path].cases()
 
     def series(self, wanted: Wanted | None = None, metrics: Sequence[Metric] = tuple(Metric)) -> list[Series]:
         """Return the series of the wanted cases, in the order of the cases and then of the metrics.
@@ -154,22 +141,14 @@ def read_history(folders: Sequence[Path]) -> History:
     roots = [folder.resolve() for folder in folders]
     paths = {written(str(path)): path for root in roots for path in run_folders(root, problems)}
     cache = roots[0] / CACHE
-    kept = {file.name: file for file in cache.glob("*.msgpack")}
-    found: dict[str, RunSummary] = {}
-    for name, path in paths.items():
-        file = summary_file(cache, name)
-        kept.pop(file.name, None)
-        found[name] = _summary_in(file, path)
-        if found[name].problem:
-            problems[name] = found[name].problem
-    for file in kept.values():  # their runs are gone
+    kept = set(cache.glob("*.msgpack"))
+    found = {name: _summary_in(summary_file(cache, name), path) for name, path in paths.items()}
+    problems |= {name: one.problem for name, one in found.items() if one.problem}
+    for file in kept - {summary_file(cache, name) for name in paths}:  # their runs are gone
         with contextlib.suppress(OSError):
             file.unlink()
-    in_order = sorted(
-        ((one.run.created_at, name, one) for name, one in found.items() if one.run is not None),
-        key=lambda item: item[:2],
-    )
-    return History(summaries={name: one for _, name, one in in_order}, problems=problems)
+    in_order = sorted((one.run.created_at, name) for name, one in found.items() if one.run is not None)
+    return History(summaries={name: found[name] for _, name in in_order}, problems=problems)
 
 
 def summary_file(cache: Path, name: str) -> Path:
@@ -181,9 +160,11 @@ def _summary_in(file: Path, path: Path) -> RunSummary:
     """Return the summary of the run at `path`, from its file if that is of today's schema and files."""
     stamp = files_stamp(path)  # before reading: later additions are read by the next question
     kept = attempt(lambda: _summaries.decode(file.read_bytes()))
-    if not isinstance(kept, Exception) and (kept.schema, kept.stamp) == (SCHEMA, stamp):
+    if isinstance(kept, RunSummary) and (kept.schema, kept.stamp) == (SCHEMA, stamp):
         return kept
-    summary = RunSummary.of(path, stamp)
+    summary = attempt(lambda: _summary(read_run(path), stamp))
+    if isinstance(summary, Exception):
+        summary = RunSummary(schema=SCHEMA, stamp=stamp, problem=one_line(summary))
     with contextlib.suppress(OSError):
         file.parent.mkdir(exist_ok=True)
         write_whole(file, msgspec.msgpack.encode(summary))
@@ -194,10 +175,11 @@ def _summary(run: Run, stamp: str) -> RunSummary:
     manifest = run.manifest
     by_model: dict[str, list[CaseSummary]] = {}
     for result in case_results(run):
-        one = CaseSummary(
-            result.case, written(_machine_of(result)), result.status, written(result.reason), tuple(_figures(result))
+        machine, reason, figures = written(_machine_of(result)), written(result.reason), tuple(_figures(result))
+        by_model.setdefault(written(result.case.model), []).append(
+            CaseSummary(result.case, machine, result.status, reason, figures)
         )
-        by_model.setdefault(written(result.case.model), []).append(one)
+    hardware = hardware_text(manifest, gpu_names(manifest) if manifest.environment.gpus else None)
     return RunSummary(
         schema=SCHEMA,
         stamp=stamp,
@@ -205,7 +187,7 @@ def _summary(run: Run, stamp: str) -> RunSummary:
         run=IndexedRun(
             path=written(str(run.path)),
             created_at=datetime.fromisoformat(manifest.created_at).astimezone(UTC).isoformat(timespec="microseconds"),
-            hardware=written(_whole_machine(manifest)),
+            hardware=written(hardware),
             software={written(name): written(fact) for name, fact in software_facts(manifest).items()},
         ),
         by_model={model: encoded(some) for model, some in by_model.items()},
@@ -223,17 +205,10 @@ def _figures(result: CaseResult) -> list[RunFigure]:
     return [one for one in figures if not (one.metric is Metric.OVER_EAGER and one.is_device_bound)]
 
 
-def _whole_machine(manifest: Manifest) -> str:
-    return hardware_text(manifest, gpu_names(manifest) if manifest.environment.gpus else None)
-
-
 def _machine_of(result: CaseResult) -> str:
     """Return the kind of machine of one case: the device on which it ran, or the machine's GPUs if it never ran."""
-    if result.case.device == "cpu":
-        return hardware_text(result.manifest, None)
-    return hardware_text(
-        result.manifest, result.measured[0].device_name if result.measured else gpu_names(result.manifest)
-    )
+    gpus = result.measured[0].device_name if result.measured else gpu_names(result.manifest)
+    return hardware_text(result.manifest, None if result.case.device == "cpu" else gpus)
 
 
 # --- folders ---
@@ -242,11 +217,8 @@ def _machine_of(result: CaseResult) -> str:
 def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
     """Yield the folders of runs at or below `root`, in the order of their names.
 
-    Hidden folders are left out, and so are A/Bs and bisections below `root`: their runs measure other software.
-
-    Args:
-        root: where to begin.
-        problems: gets a line for each folder that can't be listed.
+    Hidden folders are left out, and so are A/Bs and bisections below `root`: their runs measure other software. Folders
+    that can't be listed become lines in `problems`.
 
     Raises:
         HistoryError: there is no such folder.

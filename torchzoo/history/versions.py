@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 import msgspec
 
+from torchzoo.analysis.cases import Status
 from torchzoo.analysis.compare import StatusChange, is_regression, status_changes, still_failing
 from torchzoo.analysis.judge import FigurePair, Finding, judge
 from torchzoo.analysis.run_figures import Metric, RunFigure
@@ -54,71 +56,57 @@ def side(runs: Sequence[IndexedRun], word: str) -> Selection:
     """Return the runs that a word stands for.
 
     Args:
-        runs: all, in the order of time.
+        runs: all, in the order of time; at least one.
         word: a run's folder or its name, a night's stamp, a date (2026-11-22, UTC), a version of torch (2.15.0, with or
             without its local part), or of any package (timm==1.0.20).
 
     Raises:
         HistoryError: the word stands for none; the message names what there is.
     """
-    if not runs:
-        raise HistoryError("there are no runs: keep some with `torchzoo run ... -o DIR/NAME`")
-    found = _named(runs, word)
+    path = written(str(Path(word).resolve()))
+    by_path = [run for run in runs if run.path == path]
+    by_name = [run for run in runs if run.name == word]
+    if len(by_name) > 1 and not by_path:
+        raise HistoryError(f"{len(by_name)} runs have the name {word}: name one by its path, such as {by_name[0].path}")
+    found = by_path or by_name
+    if not found and _is_date(word):
+        found = [run for run in runs if run.created_at.startswith(word)]
+        if not found:
+            raise HistoryError(_no_run_on(word, runs))
     if not found:
-        raise HistoryError(_unknown(runs, word))
+        package, _, version = word.rpartition("==")
+        found = _with_version(runs, package or "torch", version)
     return Selection(name=word, runs=tuple(found))
 
 
-def _named(runs: Sequence[IndexedRun], word: str) -> list[IndexedRun]:
-    if "==" in word:
-        package, _, version = word.partition("==")
-        return [run for run in runs if _is_version(run.software.get(package, ""), version)]
-    path = written(str(Path(word).resolve()))
-    if by_path := [run for run in runs if run.path == path]:
-        return by_path
-    if by_name := [run for run in runs if run.name == word]:
-        if len(by_name) > 1:
-            raise HistoryError(
-                f"{len(by_name)} runs have the name {word}: name one by its path, such as {by_name[0].path}"
-            )
-        return by_name
-    if _as_date(word) is not None:
-        return [run for run in runs if run.created_at.startswith(word)]
-    return [run for run in runs if _is_version(run.torch, word)]
+def _is_date(word: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return len(word) == len("2026-11-22") and bool(date.fromisoformat(word))
+    return False
 
 
-def _is_version(version: str, word: str) -> bool:
-    """Whether a version matches the word: `2.15.0` also stands for `2.15.0+cu130`."""
-    return word in (version, version.partition("+")[0])
+def _no_run_on(day: str, runs: Sequence[IndexedRun]) -> str:
+    days = sorted({run.created_at[:10] for run in runs})
+    near = [*[one for one in days if one < day][-1:], *[one for one in days if one > day][:1]]
+    return f"no run on {day}; the nearest days with runs are {' and '.join(near)}"
 
 
-def _as_date(word: str) -> date | None:
-    try:
-        return date.fromisoformat(word) if len(word) == len("2026-11-22") else None
-    except ValueError:
-        return None
-
-
-def _unknown(runs: Sequence[IndexedRun], word: str) -> str:
-    dates = sorted({run.created_at[:10] for run in runs})
-    if _as_date(word) is not None:
-        before, after = [day for day in dates if day < word], [day for day in dates if day > word]
-        near = " and ".join([*before[-1:], *after[:1]])
-        return f"no run on {word}; the nearest days with runs are {near}"
-    package = word.partition("==")[0] if "==" in word else "torch"
-    versions = list(dict.fromkeys(run.software[package] for run in runs if package in run.software))
+def _with_version(runs: Sequence[IndexedRun], package: str, version: str) -> list[IndexedRun]:
+    """Return the runs with a version of a package: `2.15.0` also stands for `2.15.0+cu130`."""
+    versions = {run.path: run.software[package] for run in runs if package in run.software}
+    found = [run for run in runs if version in (known := versions.get(run.path, ""), known.partition("+")[0])]
+    if found:
+        return found
     if not versions:
-        known = dict.fromkeys(name for run in runs for name in run.software)
-        hint = nearest(package, known, otherwise="see `torchzoo history show MODEL --json` for what is recorded")
-        return f"no run has a version of '{package}': {hint}"
-    shown = ", ".join(versions[-12:])
-    return (
-        f"no run with {package} {word.partition('==')[2] or word}: versions of {package} in the runs: {shown}; a date "
-        f"({dates[0]} to {dates[-1]}) or the folder of a run will do, too"
+        known_names = dict.fromkeys(name for run in runs for name in run.software)
+        hint = nearest(package, known_names, otherwise="see `torchzoo history show MODEL --json` for what is recorded")
+        raise HistoryError(f"no run has a version of '{package}': {hint}")
+    shown = ", ".join([*dict.fromkeys(versions.values())][-12:])
+    days = sorted(run.created_at[:10] for run in runs)
+    raise HistoryError(
+        f"no run with {package} {version}: versions of {package} in the runs: {shown}; a date ({days[0]} to "
+        f"{days[-1]}) or the folder of a run will do, too"
     )
-
-
-_MachineCase = tuple[Case, str]  # a case on a kind of machine
 
 
 def compare_versions(
@@ -139,49 +127,40 @@ def compare_versions(
     base_is_first = base.runs[0].created_at <= candidate.runs[0].created_at
     base = msgspec.structs.replace(base, runs=_nearest(base.runs, last=base_is_first))
     candidate = msgspec.structs.replace(candidate, runs=_nearest(candidate.runs, last=not base_is_first))
-    old, new = (_of_cases(history, one) for one in (base, candidate))
-    if old.keys().isdisjoint(new):
+    old, new = (_by_machine(history, one) for one in (base, candidate))
+    common = [
+        (machine, case)
+        for machine in sorted(old.keys() & new.keys())
+        for case in sorted(old[machine].keys() & new[machine].keys(), key=str)
+    ]
+    if not common:
         raise HistoryError(
             f"'{base.name}' and '{candidate.name}' have no case on the same kind of machine in common: "
             "name runs of the same cases"
         )
     pairs: list[FigurePair] = []
-    machines: list[str] = []
-    for key in sorted(old.keys() & new.keys(), key=str):
-        was, now = _figures_of(old[key]), _figures_of(new[key])
-        for kind in was:
-            if kind in now and kind[0] in metrics:
-                pairs.append(FigurePair(key[0], kind[0], was[kind], now[kind]))
-                machines.append(key[1])
+    machines: list[str] = []  # of the pairs
+    for machine, case in common:
+        was, now = _figures_of(old[machine][case]), _figures_of(new[machine][case])
+        some = [FigurePair(case, kind[0], was[kind], now[kind]) for kind in was if kind in now and kind[0] in metrics]
+        pairs += some
+        machines += [machine] * len(some)
     by_machine: dict[str, list[Finding]] = {}
     for machine, finding in zip(machines, judge(pairs, threshold), strict=True):
         by_machine.setdefault(machine, []).append(finding)
-    return VersionComparison(
-        base=base,
-        candidate=candidate,
-        software=software_changes(base.runs[-1].software, candidate.runs[-1].software),
-        machines=tuple(
-            _of_machine(machine, by_machine.get(machine, []), old, new)
-            for machine in sorted({machine for _, machine in (*old, *new)})
-        ),
-    )
-
-
-def _of_cases(history: History, of: Selection) -> dict[_MachineCase, list[CaseSummary]]:
-    """Return the summaries of each case, in the order of time."""
-    found: dict[_MachineCase, list[CaseSummary]] = {}
-    for run in of.runs:
-        for one in history.cases_of(run):
-            found.setdefault((one.case, one.machine), []).append(one)
-    return found
-
-
-def _figures_of(summaries: Sequence[CaseSummary]) -> dict[tuple[Metric, str], list[RunFigure]]:
-    found: dict[tuple[Metric, str], list[RunFigure]] = {}
-    for one in summaries:
-        for figure in one.figures:
-            found.setdefault((figure.metric, figure.basis), []).append(figure)
-    return found
+    changes = []
+    for machine in sorted(old.keys() | new.keys()):
+        statuses = [_statuses_of(one.get(machine, {})) for one in (old, new)]
+        changes.append(
+            MachineChanges(
+                machine=machine,
+                findings=tuple(by_machine.get(machine, ())),
+                changes=status_changes(*statuses),
+                still_failing=still_failing(*statuses),
+            )
+        )
+    software = software_changes(base.runs[-1].software, candidate.runs[-1].software)
+    return VersionComparison(base=base, candidate=candidate, software=software, machines=tuple(changes))
 
 
 def _nearest(runs: Sequence[IndexedRun], *, last: bool) -> tuple[IndexedRun, ...]:
@@ -193,23 +172,26 @@ def _nearest(runs: Sequence[IndexedRun], *, last: bool) -> tuple[IndexedRun, ...
     return tuple(run for run in runs if run.path in kept)
 
 
-def _of_machine(
-    machine: str,
-    findings: Sequence[Finding],
-    old: dict[_MachineCase, list[CaseSummary]],
-    new: dict[_MachineCase, list[CaseSummary]],
-) -> MachineChanges:
-    statuses = [
-        {
-            case: (latest.status, ": ".join(filter(None, (latest.status, latest.reason))))
-            for (case, where), (*_, latest) in side.items()
-            if where == machine
-        }
-        for side in (old, new)
-    ]
-    return MachineChanges(
-        machine=machine,
-        findings=tuple(findings),
-        changes=status_changes(*statuses),
-        still_failing=still_failing(*statuses),
-    )
+#: The summaries of each case in some runs, in the order of time.
+_Summaries = dict[Case, list[CaseSummary]]
+
+
+def _by_machine(history: History, of: Selection) -> dict[str, _Summaries]:
+    found: dict[str, _Summaries] = {}
+    for run in of.runs:
+        for one in history.summaries[run.path].cases():
+            found.setdefault(one.machine, {}).setdefault(one.case, []).append(one)
+    return found
+
+
+def _figures_of(summaries: Sequence[CaseSummary]) -> dict[tuple[Metric, str], list[RunFigure]]:
+    found: dict[tuple[Metric, str], list[RunFigure]] = {}
+    for one in summaries:
+        for figure in one.figures:
+            found.setdefault((figure.metric, figure.basis), []).append(figure)
+    return found
+
+
+def _statuses_of(summaries: _Summaries) -> dict[Case, tuple[Status, str]]:
+    latest = {case: some[-1] for case, some in summaries.items()}
+    return {case: (one.status, ": ".join(filter(None, (one.status, one.reason)))) for case, one in latest.items()}
