@@ -153,6 +153,7 @@ def test_a_rate_is_the_median_of_runs_long_enough_to_time() -> None:
     assert len(calls) == 2 + 5 * 10
 
 
+@pytest.mark.slow
 def test_a_cpu_is_measured_and_does_not_copy_faster_than_light() -> None:
     found = measure_peaks(torch.device("cpu"), slow_s=0.01)
     assert {"fp64", "fp32"} <= set(found.tflop_per_s) <= set(peaks.PATHS) - {"tf32"}

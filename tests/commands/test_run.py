@@ -143,6 +143,7 @@ def test_a_candidate_alone_fills_the_warm_caches_so_that_nothing_compiles_a_thir
     assert candidate.alone.first_step_cpu_s > candidate.first_step_cpu_s  # it compiled
 
 
+@pytest.mark.slow
 def test_a_candidate_that_fails_alone_costs_the_case_no_other_figure(tmp_path: Path) -> None:
     fails = """
     def forward(self):
@@ -219,6 +220,7 @@ def _metadata_with_requirement(requirement: str) -> str:
     return METADATA.replace("requirements: []", f"requirements: [{requirement}]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "stage", "words"),
     [
@@ -247,6 +249,7 @@ def test_a_broken_case_is_a_row_that_says_how(
         assert Path(outcome.log).exists()
 
 
+@pytest.mark.slow
 def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
     broken_run: tuple[Path, subprocess.CompletedProcess[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -267,6 +270,7 @@ def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
     assert page == f"all in a browser: torchzoo report {path} --format html -o report.html"
 
 
+@pytest.mark.slow
 def test_a_segfault_leaves_its_python_stack_in_the_log(
     broken_run: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
@@ -345,6 +349,7 @@ def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path
     assert "3 cases: 3 measured, 0 skipped" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     """One ends its building only once the other's window is open, when it is stopped itself."""
     zoo, flag = tmp_path / "zoo", tmp_path / "flag"

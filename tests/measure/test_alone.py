@@ -82,7 +82,8 @@ def read_memory(folder: Path, code: str, cache: CacheMode, answer: Connection) -
     answer.send((os.getpid(), os.environ["TORCHINDUCTOR_CACHE_DIR"], found.memory.host_peak_rss_bytes))
 
 
-@pytest.mark.parametrize("cache", [CacheMode.COLD, pytest.param(CacheMode.WARM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", [CacheMode.COLD, CacheMode.WARM])
 def test_it_runs_in_another_process_whose_caches_are_its_own_or_warm_those_of_the_worker(
     cache: CacheMode, tmp_path: Path
 ) -> None:

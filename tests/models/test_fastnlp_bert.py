@@ -18,6 +18,7 @@ def model() -> Model:
     return load_model_class(find_models().spec("fastNLP_Bert"))("train", "cpu", 1)
 
 
+@pytest.mark.slow
 def test_an_update_clips_gradients_to_a_norm_of_one(model: Model) -> None:
     model.network.output.weight.data.mul_(1000.0)  # for gradients that need it
     norms = []

@@ -141,6 +141,7 @@ def test_a_record_without_a_batch_is_refused() -> None:
         decode_record(to_json(record(checked(CheckStatus.CORRECT), batch_size=None)))
 
 
+@pytest.mark.slow
 def test_the_command_times_nothing(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
     words = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-t", "train,eval", "-d", "cpu", "--backend", "aot_eager"]

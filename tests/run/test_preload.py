@@ -42,6 +42,7 @@ DIES = "import os\nos._exit(3)\n"
 USES_A_DEVICE = "import torch\ntorch.cuda.is_initialized = lambda: True\n"
 
 
+@pytest.mark.slow
 def test_libraries_that_are_not_harmless_are_left_to_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that uses the device does so for its package, as torchao does, which transformers imports."""
     package = tmp_path / "strange"

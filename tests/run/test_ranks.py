@@ -93,6 +93,7 @@ def with_mark(mark: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_while_steps_are_timed_no_rank_collects_garbage_and_each_has_cores_of_its_own(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     noting = f"""
@@ -158,6 +159,7 @@ def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(t
     assert "all_reduce" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_average_of_gradients_is_found(tmp_path: Path) -> None:
     """Rank 1 adds something to its loss that the reference does not have."""
     wrong = BLOCKS + (
