@@ -24,7 +24,7 @@ from torchzoo.errors import UsageError, one_line
 from torchzoo.machine.differences import machine_differences
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.measure.fresh_turns import TurnsOf
-from torchzoo.record import BatchCurve, Environment, Failed, Manifest, Record, RecordKey, Skipped
+from torchzoo.record import BatchCurve, Environment, Manifest, Record, RecordKey, Skipped
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
 from torchzoo.run.debugging import kept
@@ -431,8 +431,11 @@ def rest_of(run: Run, *, retry_failed: bool, in_turns: bool = False) -> Rest:
         StoreError: a model is no longer there.
         CatalogError: a folder of models is no longer there.
     """
-    again = (Skipped, Failed) if in_turns else Failed
-    done = tuple(record for record in run.finished if not (retry_failed and isinstance(record.outcome, again)))
+
+    def is_again(record: Record) -> bool:
+        return record.failure is not None or (in_turns and isinstance(record.outcome, Skipped))
+
+    done = tuple(record for record in run.finished if not (retry_failed and is_again(record)))
     have_record = set() if in_turns else {record.case for record in done}
     cases = tuple(case for case in run.manifest.cases if case not in have_record)
     catalog = find_models(map(Path, run.manifest.models_dirs))
