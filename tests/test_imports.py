@@ -22,6 +22,7 @@ WITH_TORCH_MODULES = frozenset(
         "torchzoo.zoo.waiting",
         "torchzoo.run.preload",
         "torchzoo.__main__",
+        "torchzoo.tasks",
         "torchzoo.dynamobench.adapter",
     }
     | {

@@ -246,4 +246,4 @@ def test_each_kind_of_output_is_made_in_one_place() -> None:
     }
     assert places["rich.text"] == {"report/terminal.py"}
     assert places["csv.writer"] == {"report/text.py"}
-    assert places["file=sys.stderr"] <= {"report/terminal.py", "install.py", "commands/run.py"}
+    assert places["file=sys.stderr"] <= {"report/terminal.py", "install.py", "commands/run.py", "__main__.py"}
