@@ -61,6 +61,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(r for r in self.records if r.failure is None or r.failure.kind is not FailureKind.INTERRUPTED)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether no case need run when the run is resumed."""
+        return {record.case for record in self.finished} >= set(self.manifest.cases)
+
+    @property
     def parts(self) -> tuple[Run, ...]:
         """The runs as read from folders: the joined runs, or this run."""
         return self.joined or (self,)

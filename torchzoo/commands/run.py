@@ -196,10 +196,11 @@ def _resumed(
 ) -> Experiment | ClusterSession:
     if executor.engine is Engine.LOCAL:
         return ready(here(run_store), retry_failed=retry_failed)
-    devices = tuple(dict.fromkeys(case.device for case in read_run(run_store.path).manifest.cases))
+    run = read_run(run_store.path)
+    devices = tuple(dict.fromkeys(case.device for case in run.manifest.cases))
     hosts = stack.enter_context(RayHosts(executor.address, devices, executor.nodes))
     return resumed_cluster_run(
-        run_store, hosts, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say
+        run, run_store, hosts, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 from torchzoo.analysis.compare import RunComparison, compare_in_turns
 from torchzoo.case import Case
 from torchzoo.environments.make import PythonEnvironment
-from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
+from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.files import read_json
 from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.run import experiment
@@ -76,14 +76,11 @@ def read_request(path: Path) -> AbRequest:
     """Return the request of the measurement in `path`.
 
     Raises:
-        AbError: there is no measurement, or its file can't be read.
+        AbError: there is no measurement. FileError: its file can't be read.
     """
     if not (path / FILE).is_file():
         raise AbError(f"no A/B measurement in {path}: there is no file {FILE}")
-    found = attempt(lambda: read_json(path / FILE, AbRequest))
-    if isinstance(found, Exception):
-        raise AbError(one_line(found))
-    return found
+    return read_json(path / FILE, AbRequest)
 
 
 def measure_sides(

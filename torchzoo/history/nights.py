@@ -163,7 +163,4 @@ def finish(folder: Path, night: Night) -> None:
 
 def is_measured(folder: Path) -> bool:
     """Whether a run exists that has a record of each of its cases."""
-    if not (folder / "run.json").is_file():
-        return False
-    run = read_run(folder)
-    return {record.case for record in run.finished} >= set(run.manifest.cases)
+    return (folder / "run.json").is_file() and read_run(folder).is_whole

@@ -31,7 +31,7 @@ from torchzoo.run.ray_hosts import PATIENCE_S, ClusterError, Event, Lost, RayHos
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import models_of, readable
 from torchzoo.run.scheduler import in_order, record_of_resolved, timestamp
-from torchzoo.store import RunStore, read_run
+from torchzoo.store import Run, RunStore
 from torchzoo.zoo.folders import bundled
 
 WAIT_S = 1.0  # at most: an interrupt is seen so late
@@ -398,14 +398,13 @@ def new_cluster_run(
 
 
 def resumed_cluster_run(
-    store: RunStore, hosts: RayHosts, *, retry_failed: bool, host_kind: str | None, say: Say
+    run: Run, store: RunStore, hosts: RayHosts, *, retry_failed: bool, host_kind: str | None, say: Say
 ) -> ClusterSession:
     """The cases of a run that have no record yet, on hosts of the kind that it began on, whatever ran it before.
 
     Raises:
         StoreError, UsageError, CatalogError, ClusterError: the run can't go on here.
     """
-    run = read_run(store.path)
     manifest = run.manifest
     rest = rest_of(run, retry_failed=retry_failed)
     cluster = Cluster(hosts, say)

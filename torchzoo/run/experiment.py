@@ -35,7 +35,7 @@ from torchzoo.run.request import RunRequest, Software
 from torchzoo.run.resources import Models, lanes_for, models_of, own_cores, read_models, readable, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.tuning import OnTried, at_batch, ignore_tried, quick, throughput_curves
-from torchzoo.run.turns import lanes_of_turns, turns_of_plan
+from torchzoo.run.turns import make_fresh_lanes, turns_of_plan
 from torchzoo.settings import Settings, Stage
 from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.zoo.catalog import find_models
@@ -45,10 +45,8 @@ from torchzoo.zoo.spec import ModelSpec
 OnRecord = Callable[[str, Record, int, int], None]
 #: Called when a worker begins a stage.
 OnStage = Callable[[Case, Lane, Stage], None]
-
-
 #: The environments, each with the open store of its run, by name.
-Places = Mapping[str, tuple[Software, RunStore]]
+Stores = Mapping[str, tuple[Software, RunStore]]
 
 
 def ignore(*_: object) -> None:
@@ -71,7 +69,6 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     left: Plan
     done: tuple[Record, ...] = ()
-    is_in_turns: bool = False  # whether each case is measured in the fresh processes of a userbenchmark
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +83,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def manifest(self) -> Manifest:
-        """That of the only run, or of the first."""
+        """The manifest of the only run, or of the first."""
         return next(iter(self.parts.values())).manifest
 
     @property
@@ -117,22 +114,23 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
             self.workers, self.lanes, self.manifest.settings, log_path=log_path, on_stage=on_stage, on_start=on_start
         )
         left = in_turns({name: part.left for name, part in self.parts.items()})
-        still = Counter(planned.case for planned in left)
+        turns = Counter(planned.case for planned in left if planned.turn is not None)
         with contextlib.closing(scheduler.run_planned(left)) as finished:
             for planned, record in finished:
                 part = self.parts[planned.environment]
-                still[planned.case] -= 1
-                if not still[planned.case]:
-                    shutil.rmtree(self.workers.folder_of(planned.case), ignore_errors=True)
-                if part.is_in_turns and any(record.key == before.key for before in part.done):
-                    continue
+                if planned.turn is not None:
+                    turns[planned.case] -= 1
+                    if not turns[planned.case]:
+                        shutil.rmtree(self.workers.folder_of(planned.case), ignore_errors=True)
+                    if any(record.key == before.key for before in part.done):
+                        continue
                 curves = {curve.case: curve.samples_per_s for curve in part.manifest.batch_curves}
                 whole = msgspec.structs.replace(record, batch_curve=curves.get(record.case.tuning_case()))
                 yield planned.environment, kept(part.store, whole, part.manifest)
 
 
-def here(store: RunStore) -> Places:
-    """One run in this environment, which has no name."""
+def here(store: RunStore) -> Stores:
+    """The store of a run in this environment, which has no name."""
     return {"": (Software(), store)}
 
 
@@ -181,8 +179,7 @@ def measure(
         for name, place in places.items():
             store = RunStore(place.folder, resume=(place.folder / "run.json").is_file())
             stores[name] = (place.software, stack.enter_context(store))
-        runs = [read_run(store.path) for _, store in stores.values() if store.resume]
-        if len(runs) == len(stores) and all(len(run.finished) == len(run.manifest.cases) for run in runs):
+        if all(store.resume and read_run(store.path).is_whole for _, store in stores.values()):
             return
         experiment = ready(stores, request, only=only)
         stack.enter_context(experiment.workers)
@@ -191,7 +188,7 @@ def measure(
 
 
 def ready(
-    places: Places,
+    stores: Stores,
     request: RunRequest | None = None,
     *,
     only: Collection[Case] = (),
@@ -203,7 +200,7 @@ def ready(
     """Plan the request in each place, or go on with the run that it holds, and write the manifests of new runs.
 
     Args:
-        places: where the runs are kept.
+        stores: of the runs, open.
         request: what is measured where a place holds no run yet; None where all hold one. A run that was begun keeps
             its own cases and settings.
         only: if any: only these of the request's cases, given with repeat 0.
@@ -218,13 +215,14 @@ def ready(
     """
     with contextlib.ExitStack() as until_ready:
         parts: dict[str, Part] = {}
-        for name, (software, store) in places.items():
+        models = () if request is None else models_of(request)
+        for name, (software, store) in stores.items():
             if store.resume:
                 run = relocated(read_run(store.path, in_turns=turns_of is not None))
                 parts[name] = _resumed(software, run, store, until_ready, turns_of, retry_failed=retry_failed)
             else:
                 assert request is not None
-                asked = _Asked(request, only, turns_of, on_tried, environments=len(places))
+                asked = _Asked(request, models, only, turns_of, on_tried, environments=len(stores))
                 parts[name] = _new(software, store, asked, until_ready)
             if request is not None and not request.axes.devices:
                 axes = msgspec.structs.replace(request.axes, devices=(parts[name].machine.default_device,))
@@ -233,7 +231,7 @@ def ready(
         runs = {}
         for name, part in parts.items():
             speed_s = None
-            if part.is_in_turns:
+            if turns_of is not None:
                 part.pool.renew()  # a server of fresh processes has loaded nothing
             elif lanes:  # else nothing is left
                 speed_s = part.pool.host_speed(lanes)
@@ -255,18 +253,13 @@ def ready(
 def _lanes(parts: Mapping[str, Part]) -> tuple[Lane, ...]:
     """The lanes that all environments share."""
     first = next(iter(parts.values()))
-    if first.is_in_turns:
-        return lanes_of_turns(first.manifest, first.machine)
-    of_run = [case for part in parts.values() for case in part.manifest.cases]
+    settings, indices = first.manifest.settings, first.manifest.device_indices
+    of_run = [case.device for part in parts.values() for case in part.manifest.cases]
+    if first.manifest.turns:
+        return make_fresh_lanes(settings.jobs, list(dict.fromkeys(of_run)), indices, first.machine)
     left = [one.case for part in parts.values() for one in part.left]
-    return lanes_for(
-        list(dict.fromkeys(case.device for case in left)),
-        first.manifest.device_indices,
-        first.manifest.settings,
-        first.machine,
-        [case.world for case in left],
-        of_run=[case.device for case in of_run],
-    )
+    devices, worlds = list(dict.fromkeys(case.device for case in left)), [case.world for case in left]
+    return lanes_for(devices, indices, settings, first.machine, worlds, of_run=of_run)
 
 
 @dataclass(frozen=True)
@@ -274,6 +267,7 @@ class _Asked:
     """See `ready`."""
 
     request: RunRequest
+    models: Models
     only: Collection[Case]
     turns_of: TurnsOf | None
     on_tried: OnTried
@@ -282,12 +276,11 @@ class _Asked:
 
 def _new(software: Software, store: RunStore, asked: _Asked, stack: contextlib.ExitStack) -> Part:
     """Check the request, ask the environment what it has, and make the plan. The host's speed is not known yet."""
-    request, turns_of = asked.request, asked.turns_of
+    request, models, turns_of = asked.request, asked.models, asked.turns_of
     if turns_of is None:
         _check_jobs(request)
     elif plan.AUTO in request.axes.batch_sizes:
         raise UsageError("--bs auto: name the batch sizes, for fresh processes don't look for one")
-    models = models_of(request)
     tuned = tuned_batches(request.batch_file)
     libraries = to_preload(models, request.axes.backends) if turns_of is None else []
     pool = stack.enter_context(_pool(software, libraries, request.settings))
@@ -317,7 +310,7 @@ def _new(software: Software, store: RunStore, asked: _Asked, stack: contextlib.E
     )
     turns = 0 if turns_of is None else len(left)
     manifest = msgspec.structs.replace(manifest, batch_curves=batch_curves, turns=turns)
-    return Part(store=store, pool=pool, machine=machine, manifest=manifest, left=left, is_in_turns=turns_of is not None)
+    return Part(store=store, pool=pool, machine=machine, manifest=manifest, left=left)
 
 
 def _resumed(
@@ -342,15 +335,7 @@ def _resumed(
     left = rest.plan(pool.missing(readable(rest.models), used))
     if turns_of is not None:
         left = turns_of_plan(left, turns_of, {record.key: record.outcome for record in rest.done})
-    return Part(
-        store=store,
-        pool=pool,
-        machine=machine,
-        manifest=run.manifest,
-        left=left,
-        done=rest.done,
-        is_in_turns=turns_of is not None,
-    )
+    return Part(store=store, pool=pool, machine=machine, manifest=run.manifest, left=left, done=rest.done)
 
 
 def _pool(software: Software, libraries: Sequence[str], settings: Settings) -> Pool:
@@ -389,7 +374,7 @@ def _check_jobs(request: RunRequest) -> None:
 def make_manifest(
     request: RunRequest, settings: Settings, machine: MachineInfo, models: Models, planned: Plan
 ) -> Manifest:
-    """What is known of a run before its first case. The host's speed is not known yet.
+    """Make the manifest of a run that has no records. The host's speed is not known yet.
 
     Args:
         request: what was asked for.
@@ -412,7 +397,7 @@ def make_manifest(
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a run that was cut short."""
+    """The rest of a run that was cut short."""
 
     done: tuple[Record, ...]
     cases: tuple[Case, ...]  # without a record, or with one that an interrupt cut short
@@ -425,7 +410,7 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rest_of(run: Run, *, retry_failed: bool, in_turns: bool = False) -> Rest:
-    """What is left of a run. Where a run is in turns, `retry_failed` counts what was skipped, too.
+    """Return the rest of a run. In a run in turns, `retry_failed` repeats skipped turns, too.
 
     Raises:
         StoreError: a model is no longer there.

@@ -3,7 +3,7 @@
     python -c "from torchzoo.run.fresh import main; main()" FUNCTION CONNECTION BEGAN_NS
 
 `CONNECTION` is a file descriptor, and `BEGAN_NS` the time (of `time.monotonic_ns`) at which the server started Python.
-What is imported here is part of every turn's time, so it is little.
+Imports of this module are part of every turn's time, so they are few.
 """
 
 from __future__ import annotations

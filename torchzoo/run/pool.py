@@ -556,10 +556,12 @@ class PoolWorkers:
         self._repeat: int | None = None  # of the cases that the servers' processes have measured
         self._pool_of: dict[int, Pool] = {}  # by ticket
         self._interrupts = Interrupts()
-        self._shared = Path(tempfile.gettempdir()) / f"torchzoo-turns-{os.getpid()}-{id(self)}"
+        self._shared: Path | None = None  # for the files of turns; made for the first of them
 
     def folder_of(self, case: Case) -> Path:
         """The folder of the files that the turns of a case share. Whoever has run the last of them removes it."""
+        if self._shared is None:
+            self._shared = Path(tempfile.mkdtemp(prefix="torchzoo-turns-"))
         return self._shared / safe_name(case.label())
 
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
@@ -582,7 +584,8 @@ class PoolWorkers:
         run = self._runs[planned.environment]
         scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
         try:
-            asked = run.request(planned, lane, log, scratch, self.folder_of(planned.case))
+            shared = Path(scratch) if planned.turn is None else self.folder_of(planned.case)
+            asked = run.request(planned, lane, log, scratch, shared)
             work, fresh_log = (WORK, "") if planned.turn is None else (WORK_FRESH, str(log))
             run.pool.start(ticket, work, to_json(asked), scratch, fresh_log)
         except (TorchzooError, OSError, KeyboardInterrupt):
@@ -635,7 +638,8 @@ class PoolWorkers:
         for pool in self._pools:
             pool.close()
             pool.interrupts = None
-        shutil.rmtree(self._shared, ignore_errors=True)
+        if self._shared is not None:
+            shutil.rmtree(self._shared, ignore_errors=True)
         if self._own_cores is not None:
             pin(self._pools[0].cores)
         self._interrupts.__exit__()

@@ -11,7 +11,7 @@ from torchzoo.errors import UsageError
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.machine.limits import physical_cores, usable_cores
 from torchzoo.measure.fresh_turns import TurnsOf
-from torchzoo.record import Failed, Manifest, Outcome, RecordKey, Skipped, Took
+from torchzoo.record import Failed, Outcome, RecordKey, Skipped, Took
 from torchzoo.run.lanes import CPU, Lane, split_cores
 from torchzoo.run.plan import Plan, PlannedCase
 
@@ -45,12 +45,6 @@ def _turns_left(one: PlannedCase, turns_of: TurnsOf, repeats: int, done: Mapping
         known = before if isinstance(before, Skipped | Failed) else Skipped(reason=turn.skip) if turn.skip else None
         left.append(msgspec.structs.replace(planned, resolved=known))
     return tuple(reversed(left))
-
-
-def lanes_of_turns(manifest: Manifest, machine: MachineInfo) -> tuple[Lane, ...]:
-    """The lanes of a run in turns, as `make_fresh_lanes` makes them."""
-    devices = list(dict.fromkeys(case.device for case in manifest.cases))
-    return make_fresh_lanes(manifest.settings.jobs, devices, manifest.device_indices, machine)
 
 
 def make_fresh_lanes(
