@@ -16,8 +16,7 @@ class Stage(enum.StrEnum):
 
     PLAN = "plan"
     START = "start"
-    PRIME = "prime"  # another process fills the compile caches first
-    ALONE = "alone"  # another process reads the memory of the candidate without eager first
+    ALONE = "alone"  # the candidate, in a process in which eager never runs
     IMPORT = "import"
     BUILD = "build"
     PREPARE = "prepare"
@@ -58,15 +57,11 @@ class Pass(enum.StrEnum):
     CHECK_ONLY = "check_only", "--check without any timing: many cases are checked at the same time"
 
 
-#: The time that a worker has to end the process in which the candidate is alone.
-TO_END_IT_S = 30.0
-
-
 class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The time limits of stages."""
 
     build_s: LimitSeconds = 600.0  # each stage without a limit of its own
-    compile_s: LimitSeconds = 900.0  # compiling with its warm-up, filling caches, examining, and the check
+    compile_s: LimitSeconds = 900.0  # compiling with its warm-up, examining, and the check
     measure_s: LimitSeconds = 300.0  # the timing
     alone_s: LimitSeconds = 900.0  # the candidate in a process of its own; the case continues without it
 
@@ -81,8 +76,7 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
             return math.inf
         limits = {
             Stage.COMPILE: self.compile_s,
-            Stage.PRIME: self.compile_s,
-            Stage.ALONE: self.alone_s + TO_END_IT_S,
+            Stage.ALONE: self.alone_s,
             Stage.MEASURE: self.measure_s,
             Stage.EXAMINE: self.compile_s,
             Stage.CHECK: self.compile_s,  # may compile again

@@ -124,12 +124,13 @@ def scheduler(
     workers: FakeWorkers,
     jobs: int = 3,
     lanes: tuple[Lane, ...] = (LANE,),
+    settings: Settings = Settings(),  # noqa: B008
     **options: Any,
 ) -> Scheduler:
     def log_path(planned: PlannedCase) -> Path:
         return Path(f"{planned.case.model}.log")
 
-    settings = Settings(jobs=jobs, limits=LIMITS)
+    settings = msgspec.structs.replace(settings, jobs=jobs, limits=LIMITS)
     return Scheduler(workers, lanes, settings, log_path=log_path, now_s=lambda: workers.now_s, **options)
 
 

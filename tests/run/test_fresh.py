@@ -55,7 +55,7 @@ def test_the_answer_comes_back_from_a_process_whose_server_has_not_loaded_torch(
     assert results[0]["options"] == {"size": 3}
     shared, own = (Path(result["caches"]) for result in results)
     assert shared.parent.name == "shared"
-    assert ("torchzoo-turns-" in str(shared), "torchzoo-turns-" in str(own)) == (True, False)
+    assert ("torchzoo-shared-" in str(shared), "torchzoo-shared-" in str(own)) == (True, False)
     assert not own.parent.exists()
 
 

@@ -27,6 +27,7 @@ def request_for(lane: Lane, settings: Settings | None = None, **case: Any) -> wo
         undisturbed_loop_s=0.001,
         log="",
         scratch="",
+        caches="",
     )
 
 

@@ -499,15 +499,6 @@ def _variant_result(run: _VariantRun, found: Fields) -> VariantResult:
     )
 
 
-def why_never_alone(case: Case) -> str | None:
-    """Return why the candidate of such a case can't have a process without eager, or None if it can."""
-    if case.world > 1:
-        return "a case of several ranks has none"
-    if not backends.info(case.backend.name).uses_dynamo:
-        return f"{case.backend} does not compile in its first step: an eager step comes before it"
-    return None
-
-
 def measure_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settings) -> Alone:
     """Build the model, compile it, time its first step, and read the peaks of that step and of a few steady ones.
 

@@ -121,7 +121,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
                 if planned.turn is not None:
                     turns[planned.case] -= 1
                     if not turns[planned.case]:
-                        shutil.rmtree(self.workers.folder_of(planned.case), ignore_errors=True)
+                        shutil.rmtree(self.workers.folder_of(planned), ignore_errors=True)
                     if any(record.key == before.key for before in part.done):
                         continue
                 curves = {curve.case: curve.samples_per_s for curve in part.manifest.batch_curves}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +15,7 @@ from torchzoo.errors import UsageError, unknown
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.measure.fresh_turns import Turn
 from torchzoo.record import Failed, FailureKind, RecordKey, Skipped
-from torchzoo.settings import Stage
+from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec, SpecError
 
 SMOKE = "smoke"
@@ -26,22 +27,56 @@ BATCH_WORDS = (DEFAULT, SERVING, AUTO, SMOKE)
 QUANTIZER = "torchao"  # the package that quantizes
 
 
+class Before(enum.Enum):
+    """A process that runs before the one that measures the case. It has no record of its own."""
+
+    ALONE = "alone"  # reads the memory of the candidate: eager never runs in it
+    PRIME = "prime"  # compiles the case, and so fills the caches; it ends before its measuring window
+
+
 class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case of a plan, or one turn of it: its spec, or, where it can't run, the outcome that it already has."""
+    """One process of a case: its spec, or, where it can't run, the outcome that it already has."""
 
     case: Case
     spec: ModelSpec | None = None
     resolved: Skipped | Failed | None = None
     environment: str = ""  # the name of the software that it runs in, where there are several
     turn: Turn | None = None  # of the fresh process that runs; None: a worker measures the whole case
+    before: Before | None = None  # the work of a process that comes before that worker
 
     @property
     def key(self) -> RecordKey:
         """What `Record.key` of its record will be."""
         return (self.case, "", 0) if self.turn is None else (self.case, self.turn.role, self.turn.number)
 
+    @property
+    def holds_others(self) -> bool:
+        """Whether the later processes of the case wait until this one has ended."""
+        return self.turn is not None or self.before is not None
+
 
 Plan = tuple[PlannedCase, ...]
+
+
+def processes_of(planned: PlannedCase, settings: Settings) -> Plan:
+    """The processes of a planned case in their order; the one that is planned comes last."""
+    if planned.turn is not None or planned.resolved is not None or planned.case.backend == EAGER:
+        return (planned,)
+    first = []
+    if Pass.MEMORY_ALONE in settings.passes and why_never_alone(planned.case) is None:
+        first.append(Before.ALONE)
+    if settings.cache is CacheMode.WARM:
+        first.append(Before.PRIME)
+    return (*(msgspec.structs.replace(planned, before=before) for before in first), planned)
+
+
+def why_never_alone(case: Case) -> str | None:
+    """Return why the candidate of such a case can't have a process without eager, or None if it can."""
+    if case.world > 1:
+        return "a case of several ranks has none"
+    if not backends.info(case.backend.name).uses_dynamo:
+        return f"{case.backend} does not compile in its first step: an eager step comes before it"
+    return None
 
 
 def make_plan(

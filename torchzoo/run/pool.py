@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import torchzoo
-from torchzoo.case import Backend, Case
+from torchzoo.case import Backend
 from torchzoo.devices.foreign import RUNNER_VARIABLE
 from torchzoo.errors import TorchzooError
 from torchzoo.files import safe_name, to_json
@@ -37,7 +37,7 @@ from torchzoo.run.plan import PlannedCase
 from torchzoo.run.process_tree import kill_all, kill_tree
 from torchzoo.run.worker import Request
 from torchzoo.run.workers import Exited, Message
-from torchzoo.settings import Settings, Stage
+from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
 #: A library that is not imported in this time is left to the workers of its models.
@@ -492,12 +492,13 @@ class PoolRun:
     undisturbed_loop_s: float | None = None  # what `Pool.host_speed` found; None: not known
 
     def request(self, planned: PlannedCase, lane: Lane, log: Path, scratch: str, shared: Path) -> Request | Ask:
-        """Return what the process of a case, or of a turn of it, needs to know. The folders of a turn are made.
+        """Return what a process of a case needs to know. The folders of a turn are made.
 
-        `shared` is the folder of the files that the turns of a case share.
+        `shared` is the folder of the files that the processes of the case share.
         """
         assert planned.spec is not None
         if (turn := planned.turn) is None:
+            caches = self.settings.cache_dir or (str(shared) if self.settings.cache is CacheMode.WARM else scratch)
             return Request(
                 case=planned.case,
                 spec=planned.spec,
@@ -507,9 +508,11 @@ class PoolRun:
                 undisturbed_loop_s=self.undisturbed_loop_s,
                 log=str(log),
                 scratch=scratch,
+                caches=caches,
+                before=planned.before,
             )
-        caches = shared / "caches" / safe_name(turn.cache) if turn.cache else Path(scratch) / "caches"
-        for path in (shared, caches):
+        folder = shared / "caches" / safe_name(turn.cache) if turn.cache else Path(scratch) / "caches"
+        for path in (shared, folder):
             path.mkdir(parents=True, exist_ok=True)
         return Ask(
             function=turn.function,
@@ -518,7 +521,7 @@ class PoolRun:
             settings=self.settings,
             options=turn.options,
             folder=str(shared),
-            caches=str(caches),
+            caches=str(folder),
             scratch=scratch,
             log=str(log),
             device=lane.device,
@@ -556,13 +559,16 @@ class PoolWorkers:
         self._repeat: int | None = None  # of the cases that the servers' processes have measured
         self._pool_of: dict[int, Pool] = {}  # by ticket
         self._interrupts = Interrupts()
-        self._shared: Path | None = None  # for the files of turns; made for the first of them
+        self._shared: Path | None = None  # for files that the processes of a case share; made when it is needed
 
-    def folder_of(self, case: Case) -> Path:
-        """The folder of the files that the turns of a case share. Whoever has run the last of them removes it."""
+    def folder_of(self, planned: PlannedCase) -> Path:
+        """The folder of the files that the processes of a case share. It is removed when its worker has ended.
+
+        Whoever has run the last turn of a case removes it.
+        """
         if self._shared is None:
-            self._shared = Path(tempfile.mkdtemp(prefix="torchzoo-turns-"))
-        return self._shared / safe_name(case.label())
+            self._shared = Path(tempfile.mkdtemp(prefix="torchzoo-shared-"))
+        return self._shared / safe_name(f"{planned.environment} {planned.case.label()}")
 
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
         """See `torchzoo.run.workers.Workers`.
@@ -582,9 +588,13 @@ class PoolWorkers:
             for pool in self._pools if planned.turn is None else ():
                 pool.begin()  # all of them load at once
         run = self._runs[planned.environment]
-        scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
+        shared = self.folder_of(planned)
+        if planned.holds_others:
+            scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
+        else:
+            scratch = str(shared)
+            shared.mkdir(exist_ok=True)
         try:
-            shared = Path(scratch) if planned.turn is None else self.folder_of(planned.case)
             asked = run.request(planned, lane, log, scratch, shared)
             work, fresh_log = (WORK, "") if planned.turn is None else (WORK_FRESH, str(log))
             run.pool.start(ticket, work, to_json(asked), scratch, fresh_log)

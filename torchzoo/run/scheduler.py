@@ -3,7 +3,8 @@
 A worker builds, warms up and compiles beside others. Then it waits for its measuring window (`torchzoo.run.windows`).
 While windows are open, no worker is started.
 
-The turns of a case run one after the other, each in a fresh process, on the same lane. They have no windows.
+The turns of a case run one after the other, each in a fresh process, on the same lane. They have no windows. So do the
+processes that come before the worker of a case.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from torchzoo.case import EAGER, Case, Mode
-from torchzoo.record import Failed, FailureKind, Outcome, Record, Skipped
+from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Record, Skipped, Took
 from torchzoo.run.failures import died, garbled, late
 from torchzoo.run.lanes import Lane
 from torchzoo.run.lines import Garbled
-from torchzoo.run.plan import Plan, PlannedCase
+from torchzoo.run.plan import Before, Plan, PlannedCase, processes_of, why_never_alone
 from torchzoo.run.room import Room
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
 from torchzoo.run.workers import Exited, Message, Running, Timed, Workers
-from torchzoo.settings import Settings, Stage
+from torchzoo.settings import Pass, Settings, Stage
 
 ANSWER_TO_EXIT_S = 10.0
 #: A worker whose time is over has so long to write into its log what it does.
@@ -45,8 +46,8 @@ class Scheduler:
     Args:
         workers: starts and stops processes.
         lanes: where cases run; each case that runs must have one.
-        settings: how many workers may prepare at once, on all lanes together (`jobs`), and the time limit of each stage
-            (`limits`).
+        settings: how many workers may prepare at once, on all lanes together (`jobs`), the time limit of each stage
+            (`limits`), and what asks for a process before the worker of a case (`cache`, `passes`).
         log_path: the file for what the worker of a case prints.
         on_start: called when a worker starts.
         on_stage: called when a worker begins a stage.
@@ -68,6 +69,7 @@ class Scheduler:
     ) -> None:
         self.workers = workers
         self.lanes = lanes
+        self.settings = settings
         self.jobs = settings.jobs
         self.limits = settings.limits
         self.log_path = log_path
@@ -80,6 +82,7 @@ class Scheduler:
         self.windows = Windows(workers, self.running, now_s)
         self.tickets = 0
         self.lanes_of_turns: dict[Case, Lane] = {}
+        self.alone: dict[tuple[Case, str], Alone | Skipped | Failed] = {}  # by case and environment
         self.did_not_work: dict[tuple[Case, str], Skipped | Failed] = {}  # by the role of a turn
 
     def run(self, plan: Plan) -> Iterator[Record]:
@@ -97,12 +100,12 @@ class Scheduler:
 
     def run_planned(self, plan: Plan) -> Generator[tuple[PlannedCase, Record]]:
         """The same, with what was planned."""
-        queue = deque((planned, False) for planned in in_order(plan, jobs=self.jobs))
+        queue = deque(self._processes(in_order(plan, jobs=self.jobs)))
         yield from self._resolve(queue)
         seen_s = self.now_s()
         try:
             while (came := self.more()) is not None or queue or self.running:
-                queue.extend((planned, False) for planned in came or ())
+                queue.extend(self._processes(came or ()))
                 self.windows.update()
                 if not self.windows.in_epoch:
                     self._let_check()
@@ -124,6 +127,9 @@ class Scheduler:
                 self.workers.kill(ticket)
             self.running.clear()
 
+    def _processes(self, plan: Iterable[PlannedCase]) -> Iterator[tuple[PlannedCase, bool]]:
+        return ((process, False) for planned in plan for process in processes_of(planned, self.settings))
+
     # --- what needs no process ---
 
     def _resolve(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:
@@ -131,18 +137,20 @@ class Scheduler:
         pending, in_turn = list(queue), self._cases_in_turn()
         queue.clear()
         for planned, is_retry in pending:
+            if planned.before is Before.PRIME and isinstance(self.alone.get(_place_of(planned)), Alone):
+                continue  # that process has filled the caches
             resolved = None if planned.case in in_turn else planned.resolved or self._why_not(planned)
             if resolved is None:
                 queue.append((planned, is_retry))
-                if planned.turn is not None:
+                if planned.holds_others:
                     in_turn.add(planned.case)
             else:
                 self._note_outcome(planned, resolved)
                 yield planned, record_of_resolved(msgspec.structs.replace(planned, resolved=resolved))
 
     def _cases_in_turn(self) -> set[Case]:
-        """The cases of which a turn runs."""
-        return {worker.planned.case for worker in self.running.values() if worker.planned.turn is not None}
+        """The cases of which a process runs that others wait for."""
+        return {worker.planned.case for worker in self.running.values() if worker.planned.holds_others}
 
     def _why_not(self, planned: PlannedCase) -> Skipped | Failed | None:
         """The outcome of an earlier turn of the same role, or of a needed one, that did not work."""
@@ -152,6 +160,10 @@ class Scheduler:
         return self.did_not_work.get(of_role) or self.did_not_work.get(of_needed)
 
     def _note_outcome(self, planned: PlannedCase, outcome: Outcome) -> None:
+        if planned.before is Before.ALONE:
+            found = msgspec.convert(outcome.result, Alone) if isinstance(outcome, Took) else outcome
+            assert isinstance(found, Alone | Skipped | Failed)
+            self.alone[_place_of(planned)] = found
         if planned.turn is not None and isinstance(outcome, Skipped | Failed):
             self.did_not_work[planned.case, planned.turn.role] = outcome
 
@@ -164,7 +176,7 @@ class Scheduler:
         in_turn = self._cases_in_turn()
         for planned, is_retry in pending:
             may_start = planned.case not in in_turn and self._has_free_job() and self._is_of_this_repeat(planned)
-            if planned.turn is not None:
+            if planned.holds_others:
                 in_turn.add(planned.case)
             lane = self._lane_for(planned, alone=is_retry) if may_start else None
             if lane is None:
@@ -186,7 +198,7 @@ class Scheduler:
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty.
 
-        A case of several environments or turns stays on one lane: two devices of one kind differ by some percent.
+        A case of several environments or processes stays on one lane: two devices of one kind differ by some percent.
         """
         candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
         if planned.case in self.lanes_of_turns:
@@ -234,7 +246,7 @@ class Scheduler:
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
-        if planned.environment or planned.turn is not None:
+        if planned.environment or planned.holds_others:
             self.lanes_of_turns[planned.case] = lane
         worker = Running(
             planned=planned,
@@ -332,12 +344,13 @@ class Scheduler:
             del self.running[ticket]
             self.windows.close(ticket)
             if self._should_retry(worker):
-                queue.append((worker.planned, True))
+                queue.extend((process, True) for process in processes_of(worker.planned, self.settings))
                 continue
             self.room.learn(worker)
             outcome = worker.final(worker.outcome)
             self._note_outcome(worker.planned, outcome)
-            yield worker.planned, _record(worker, outcome)
+            if worker.planned.before is None:
+                yield worker.planned, self._record(worker, outcome)
 
     def _timed_until_now(self) -> Iterator[tuple[PlannedCase, Record]]:
         """The records of the cases that an interrupt ends after their timing."""
@@ -347,26 +360,39 @@ class Scheduler:
             if outcome is None:
                 outcome = Failed(kind=FailureKind.INTERRUPTED, stage=worker.stage, message=text, log=str(worker.log))
             if worker.timed is not None:
-                yield worker.planned, _record(worker, worker.final(outcome))
+                yield worker.planned, self._record(worker, worker.final(outcome))
 
     def _should_retry(self, worker: Running) -> bool:
         """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch."""
         is_oom = isinstance(worker.outcome, Failed) and worker.outcome.kind is FailureKind.OOM_DEVICE
-        return is_oom and worker.had_siblings and not worker.is_retry
+        return is_oom and worker.had_siblings and not worker.is_retry and worker.planned.before is None
+
+    def _record(self, worker: Running, outcome: Outcome) -> Record:
+        case, role, number = worker.planned.key
+        return Record(
+            case=case,
+            role=role,
+            number=number,
+            outcome=self._with_alone(worker.planned, outcome),
+            started_at=worker.started_at,
+            finished_at=timestamp(),
+            lane=worker.lane.name,
+            paused_s=worker.paused_s,
+        )
+
+    def _with_alone(self, planned: PlannedCase, outcome: Outcome) -> Outcome:
+        """The outcome with what was found of the candidate without eager, or why that is not there, if it was asked."""
+        is_asked = Pass.MEMORY_ALONE in self.settings.passes and planned.case.backend != EAGER
+        if not is_asked or not isinstance(outcome, Measured):
+            return outcome
+        found = self.alone.get(_place_of(planned)) or Skipped(reason=str(why_never_alone(planned.case)))
+        fields = {"alone": found} if isinstance(found, Alone) else {"why_not_alone": found}
+        candidate = msgspec.structs.replace(outcome.variants[CANDIDATE_VARIANT], **fields)
+        return msgspec.structs.replace(outcome, variants={**outcome.variants, CANDIDATE_VARIANT: candidate})
 
 
-def _record(worker: Running, outcome: Outcome) -> Record:
-    case, role, number = worker.planned.key
-    return Record(
-        case=case,
-        role=role,
-        number=number,
-        outcome=outcome,
-        started_at=worker.started_at,
-        finished_at=timestamp(),
-        lane=worker.lane.name,
-        paused_s=worker.paused_s,
-    )
+def _place_of(planned: PlannedCase) -> tuple[Case, str]:
+    return planned.case, planned.environment
 
 
 def record_of_resolved(planned: PlannedCase) -> Record:

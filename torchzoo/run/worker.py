@@ -25,16 +25,16 @@ from torchzoo.errors import attempt, written
 from torchzoo.machine import process
 from torchzoo.machine.limits import physical_cores, pin
 from torchzoo.machine.process import with_room
-from torchzoo.record import Alone, Checked, Failed, Measured, Outcome, Skipped
+from torchzoo.record import Checked, Failed, Measured, Outcome, Skipped, Took
 from torchzoo.run import protocol
-from torchzoo.run.alone import alone_in_process, with_alone
 from torchzoo.run.debugging import case_folder
 from torchzoo.run.failures import STACKS_SIGNAL, died, failure
 from torchzoo.run.lanes import Lane
 from torchzoo.run.lines import write_line
+from torchzoo.run.plan import Before
 from torchzoo.run.ranks import Rank, Watch, fork_ranks
 from torchzoo.run.workers import Timed
-from torchzoo.settings import CacheMode, Pass, Settings, Stage
+from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -59,7 +59,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     cores: tuple[int, ...]  # that the run may use; libgomp may have bound the server to one (OMP_PROC_BIND)
     undisturbed_loop_s: float | None  # `environment.host_loop_s` of a host that does nothing else; None: not known
     log: str  # where its standard output and error go
-    scratch: str  # an empty folder, for packages of compiled code and for compile caches that start cold
+    scratch: str  # an empty folder, for packages of compiled code
+    caches: str  # the folder of compile caches
+    before: Before | None = None  # do this in place of measuring
+
+
+class _Compiled(Exception):
+    """Ends a process that fills the caches: all is compiled."""
 
 
 @with_room
@@ -84,6 +90,8 @@ def work(argument: bytes, connection: Connection) -> None:
             if own_cores:
                 pin(may_use)  # all of them again: the window is over
             tracing.close()  # a check compiles once more
+        if new is Stage.WAIT and request.before is Before.PRIME:
+            raise _Compiled
         send(protocol.encode(new))
         if (new is Stage.EXAMINE and ranks) or new is Stage.HOLD:
             # Other cases with several ranks are measured on these devices, or others use the memory.
@@ -93,13 +101,7 @@ def work(argument: bytes, connection: Connection) -> None:
         permitted = permissions.get()
         assert permitted is stage, f"{stage} comes next, not {permitted}"
 
-    tracing, alone = contextlib.ExitStack(), None
-    if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:
-        tell(Stage.ALONE)
-        alone = _alone(request)
-    if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER and not isinstance(alone, Alone):
-        tell(Stage.PRIME)
-        _prime(request)
+    tracing = contextlib.ExitStack()
     ranks = _fork_ranks(request, connection)
     tracing.callback(_start_trace(request))
     own_cores = request.lane.cores_of(0)
@@ -115,17 +117,15 @@ def work(argument: bytes, connection: Connection) -> None:
         died=lambda rank, code: died(code, Stage.START, Path(request.log), who=f"rank {rank}"),
         send=lambda why: send(_outcome_line(why, stage, request.log)),
     )
-    keep = partial(_keep, send, alone)
-    measure = partial(_measure, request, tell, window=window, ranks=ranks, keep=keep)
-    result = attempt(lambda: with_alone(measure(), alone))
+    result = attempt(partial(_measure, request, tell, window=window, ranks=ranks, keep=partial(_keep, send)))
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
     line = _outcome_line(cause or result, stage, request.log)
     watch.end(lambda: send(line))
 
 
-def _keep(send: Callable[[bytes], None], alone: Alone | Skipped | Failed | None, measured: Measured) -> None:
+def _keep(send: Callable[[bytes], None], measured: Measured) -> None:
     """Send what is measured so far. If it can't be recorded, the outcome will say why."""
-    line = attempt(lambda: protocol.encode(Timed(with_alone(measured, alone))))
+    line = attempt(lambda: protocol.encode(Timed(measured)))
     if isinstance(line, bytes):
         send(line)
 
@@ -173,7 +173,7 @@ def _follow(request: Request, number: int, device: str, line: Connection) -> Non
 
 def _start_trace(request: Request, rank: int = 0) -> Callable[[], None]:
     """Let what compiling does be traced, where that was asked for. The function that is returned ends it."""
-    if request.settings.debug_dir is None or request.case.backend == EAGER:
+    if request.settings.debug_dir is None or request.case.backend == EAGER or request.before is not None:
         return lambda: None
     from torchzoo.measure.trace import StructuredTrace
 
@@ -223,61 +223,33 @@ def _measure(
     request: Request,
     tell: Callable[[Stage], None],
     window: Callable[[], object],
-    ranks: Sequence[Rank] = (),
-    keep: Callable[[Measured], object] = lambda _: None,
-) -> Measured | Checked:
+    ranks: Sequence[Rank],
+    keep: Callable[[Measured], object],
+) -> Measured | Checked | Took:
     from torchzoo.measure.case_ranks import Line
-    from torchzoo.measure.measure_case import Assignment, measure_case
+    from torchzoo.measure.measure_case import Assignment, measure_alone, measure_case
 
     _limit_compile_processes(request)
+    settings = msgspec.structs.replace(request.settings, threads=_threads(request))
+    if request.before is Before.ALONE:
+        tell(Stage.ALONE)
+        found = measure_alone(request.case, request.spec, request.lane.device, settings)
+        return Took(result=msgspec.to_builtins(found))
     given = Assignment(
         case=request.case,
         spec=request.spec,
         device=request.lane.device,
-        settings=msgspec.structs.replace(request.settings, threads=_threads(request)),
+        settings=settings,
         gate=_gate(request),
         lines=[Line(rank.line) for rank in ranks],
         tell=tell,
         window=window,
         keep=keep,
     )
-    return measure_case(given)
-
-
-def _prime(request: Request) -> None:
-    """Fill the compile caches: compile the case once in a process that is forked before this one touches a device.
-
-    What fails there fails here again, and is reported then.
-    """
-    pid = os.fork()
-    if pid:
-        os.waitpid(pid, 0)
-        return
-    try:  # the copy of the worker must not run on, whatever happens in it
-        _measure(request, tell=lambda _: None, window=lambda: os._exit(0))
-    finally:
-        os._exit(1)
-
-
-def _alone(request: Request) -> Alone | Skipped | Failed:
-    """The candidate in a process that is forked before this one touches a device, or why there is no figure of it.
-
-    It compiles into an empty folder. Where this process should find warm caches, that is the folder which this process
-    reads afterwards, so that nothing is compiled a third time. Else this process does not see it.
-    """
-    from torchzoo.measure.measure_case import measure_alone, why_never_alone
-
-    if (why := why_never_alone(request.case)) is not None:
-        return Skipped(reason=why)
-
-    def measure() -> Alone:
-        if request.settings.cache is not CacheMode.WARM:
-            os.environ.update(cache_variables(Path(request.scratch) / "alone"))
-        _limit_compile_processes(request)
-        settings = msgspec.structs.replace(request.settings, threads=_threads(request))
-        return measure_alone(request.case, request.spec, request.lane.device, settings)
-
-    return alone_in_process(measure, request.settings.limits.alone_s, request.log)
+    try:
+        return measure_case(given)
+    except _Compiled:
+        return Took(result={})
 
 
 def _listen(connection: Connection) -> queue.SimpleQueue[Stage]:
@@ -302,7 +274,7 @@ def _listen(connection: Connection) -> queue.SimpleQueue[Stage]:
 def _set_environment(request: Request) -> None:
     """Set the places of what is compiled, before torch compiles anything, and the length of PyTorch's own records."""
     os.environ[SCRATCH_VARIABLE] = request.scratch
-    os.environ.update(cache_variables(Path(request.settings.cache_dir or request.scratch)))
+    os.environ.update(cache_variables(Path(request.caches)))
     if request.case.world > 1 and Pass.LEAK_CHECK in request.settings.passes:
         os.environ.update(dict.fromkeys(FLIGHT_RECORDER_SIZES, str(COLLECTIVES_RECORDED)))
 

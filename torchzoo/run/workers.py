@@ -91,7 +91,7 @@ class Running:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return "the worker" if self.planned.turn is None else "the process"
+        return "the process" if self.planned.holds_others else "the worker"
 
     def final(self, outcome: Outcome) -> Outcome:
         """What is recorded. A worker that failed after its timing has measured its case: the record has both."""
