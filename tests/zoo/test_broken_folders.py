@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity
 
 from torchzoo.case import Mode, Precision
+from torchzoo.zoo import contract
 from torchzoo.zoo.contract import check_model
 from torchzoo.zoo.spec import SpecError, read_spec
 from torchzoo.zoo.waiting import synchronising_operators
@@ -155,3 +159,51 @@ def test_beside_a_gpu_only_copies_and_reads_of_its_tensors_make_a_step_wait() ->
     with synchronising_operators() as seen:
         float(torch.ones(()))
     assert seen == {"aten::_local_scalar_dense"}
+
+
+class WatchingDevice:
+    """A device that can tell whether a step waits: the model's own code asks for WATCHED."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    @contextmanager
+    def waiting_forbidden(self) -> Iterator[bool]:
+        with self._monkeypatch.context() as inside:
+            inside.setenv("WATCHED", "1")
+            yield True
+
+    def synchronize(self) -> None: ...
+
+    def activity(self) -> ProfilerActivity:
+        return ProfilerActivity.CPU
+
+
+@pytest.mark.parametrize(
+    ("step", "syncs", "found"),
+    [
+        ("", "", []),
+        (
+            "",
+            "syncs: {eval: so}\n",
+            ["eval: metadata.yaml's syncs says that a step waits for the device, but it does not"],
+        ),
+        ("if os.environ.get('WATCHED'): raise RuntimeError('called a wait')\n", "syncs: {eval: so}\n", []),
+        (
+            "if os.environ.get('WATCHED'): raise RuntimeError('called a wait')\n",
+            "",
+            ["eval: a step waits for the device: called a wait"],
+        ),
+        ("with torch.profiler.record_function('Memcpy HtoD'): pass\n", "syncs: {eval: so}\n", []),
+        ("with torch.profiler.record_function('Memcpy HtoD'): pass\n", "", ["eval: a step has a Memcpy HtoD"]),
+    ],
+)
+def test_on_an_accelerator_a_step_waits_if_and_only_if_metadata_says_so(
+    step: str, syncs: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cpu"))
+    monkeypatch.setattr(contract, "device_of", lambda _: WatchingDevice(monkeypatch))
+    spec = read_spec(
+        make_folder(tmp_path, "tiny", TINY + EVAL + (step or "pass\n") + "        return outputs\n", GOOD + syncs)
+    )
+    assert contract.check_waiting(spec, Mode.EVAL) == found
