@@ -25,7 +25,6 @@ SYNCHRONISING = frozenset(
         "aten::bincount",
         "aten::equal",
         "aten::repeat_interleave.Tensor",
-        "aten::multinomial",  # checks on the host whether the probabilities are valid
         "aten::_coalesce",  # counts the different indices of a sparse tensor
         "torchvision::nms",
         "aten::_ctc_loss",  # on CUDA, copies the lengths from the host
