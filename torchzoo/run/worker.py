@@ -21,7 +21,7 @@ import msgspec
 
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable, cache_variables
 from torchzoo.case import EAGER, Case
-from torchzoo.errors import attempt, written
+from torchzoo.errors import TorchzooError, attempt, written
 from torchzoo.machine import process
 from torchzoo.machine.limits import physical_cores, pin
 from torchzoo.machine.process import with_room
@@ -64,7 +64,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     before: Before | None = None  # do this in place of measuring
 
 
-class _Compiled(Exception):
+class _Compiled(TorchzooError):
     """Ends a process that fills the caches: all is compiled."""
 
 
