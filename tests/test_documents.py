@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import logging
 import re
 import runpy
 import shlex
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -88,36 +86,6 @@ def test_every_command_is_understood(name: str, capsys: pytest.CaptureFixture[st
     assert refused == [], capsys.readouterr().err
 
 
-def steps(text: str) -> list[dict[str, str]]:
-    """All steps of a workflow, or of a part of one."""
-
-    def within(node: object) -> Iterator[dict[str, str]]:
-        if isinstance(node, dict) and "run" in node and isinstance(node["run"], str):
-            yield node
-        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-            yield from within(child)
-
-    return list(within(yaml.safe_load(text)))
-
-
-def hides_a_failure(step: dict[str, str]) -> bool:
-    """Whether a pipe takes the status of a command away. GitHub's own shell is `bash -e`; `bash` has pipefail, too."""
-    has_pipe = re.search(r"(?<!\|)\|(?!\|)", step["run"]) is not None
-    return has_pipe and step.get("shell") != "bash" and "set -o pipefail" not in step["run"]
-
-
-def test_no_step_of_a_workflow_loses_a_failure_in_a_pipe() -> None:
-    texts = {name: [(ROOT / name).read_text(encoding="utf-8")] for name in WORKFLOWS}
-    fence = re.compile(r"^```ya?ml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-    texts |= {name: fence.findall((ROOT / name).read_text(encoding="utf-8")) for name in DOCUMENTS}
-    found = [(name, step) for name, some in texts.items() for text in some for step in steps(text)]
-    assert found
-    assert [(name, step["run"]) for name, step in found if hides_a_failure(step)] == []
-    (lost,) = steps("- run: torchzoo compare a b | tee out\n")
-    assert hides_a_failure(lost)
-    assert not hides_a_failure(steps("- run: test -d a || torchzoo compare a b\n")[0])
-
-
 def test_the_userbenchmark_of_its_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs/writing_a_userbenchmark.md").read_text(encoding="utf-8")
     (code,) = re.findall(
@@ -190,68 +158,10 @@ def test_every_page_is_in_the_navigation() -> None:
     assert {page for page in pages - named if not page.startswith(("results/", "studies/"))} == set()
 
 
-def test_the_site_links_to_files_outside_docs_only_if_they_exist(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    docs = tmp_path / "docs"
-    (docs / "results" / "run").mkdir(parents=True)
-    (tmp_path / "LICENSE").write_text("")
-
-    def shown(text: str, repository: str = "") -> str:
-        return str(ci_script().with_links(text, "results/a.md", docs, repository))
-
-    assert shown("[a](b.md#c) [d](https://e.org) [f](#g) `[h](../../no)`") == (
-        "[a](b.md#c) [d](https://e.org) [f](#g) `[h](../../no)`"
-    )
-    assert shown("[records](run)") == "[records](run/index.md)"
-    assert shown("[the licence](../../LICENSE)") == "the licence (`LICENSE`)"
-    assert shown("[LICENSE](../../LICENSE)", "https://x.org/r") == "[LICENSE](https://x.org/r/blob/main/LICENSE)"
-    assert shown("```\n[a](../../no)\n```\n") == "```\n[a](../../no)\n```\n"
-    assert caplog.records == []
-    with caplog.at_level(logging.WARNING, logger="mkdocs.hooks.site"):
-        shown("[gone](../../models/gone)")
-        shown("[outside](../../../outside)")
-    assert len(caplog.records) == 2
-
-
 def test_the_list_of_results_has_each_document() -> None:
     result_list = ci_script("result_list")
     index = (ROOT / "docs" / result_list.INDEX).read_text(encoding="utf-8")
     assert index == result_list.with_list(index, ROOT / "docs"), "run `python .ci/result_list.py`, and commit the page"
-
-
-def test_the_site_shows_what_is_in_a_folder_of_results(tmp_path: Path) -> None:
-    docs = ROOT / "docs"
-    folder = docs / "results/2026-11-21-h200-zoo-inductor"
-    assert folder in ci_script().result_folders(docs)
-    page = ci_script().folder_page(folder, docs)
-    assert "a run of 184 cases, 2026-11-21" in page
-    assert "NVIDIA H200" in page
-    (tmp_path / "a.md").write_text(page)
-    assert [words[0] for words in commands(tmp_path / "a.md")] == ["report", "report"]
-    assert not any(parsed_with(words) for words in commands(tmp_path / "a.md"))
-
-
-def test_the_site_reads_lists_as_github_does() -> None:
-    markdown = pytest.importorskip("markdown", reason="the extra `docs` is not installed")
-    extension = ci_script("site_markdown").LikeGitHub()
-
-    def read(text: str) -> str:
-        return str(markdown.markdown(text, extensions=[extension]))
-
-    assert "<ul>" in read("A step\n- calls this;\n- and that.\n")
-    assert read("- one\n  more\n- two\n") == markdown.markdown("- one\n  more\n- two\n")
-    assert "<ul>" not in read("five -\n 3 is two\n")
-
-
-def test_the_reference_has_the_comments_of_fields() -> None:
-    pytest.importorskip("griffe", reason="the extra `docs` is not installed")
-    said = ci_script("site_fields").comment_of
-    lines = ["class A:", "    #: Above,", "    #: in two lines.", '    a: str = "#"  # and behind', "    b: int = 1"]
-    lines += ["    c: int = 2  # noqa: A001", "    d: dict[str, int]  # by name  # noqa: A001"]
-    assert said(lines, 4, 4) == "Above, in two lines. and behind"
-    assert said(lines, 5, 5) == said(lines, 6, 6) == ""
-    assert said(lines, 7, 7) == "By name"
 
 
 def test_the_version_is_the_same_everywhere() -> None:

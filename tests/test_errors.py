@@ -32,14 +32,6 @@ def test_an_unknown_word_is_told_with_all_known_ones() -> None:
     assert unknown("mode", "qqqqqq", iter(["train", "eval"])) == "unknown mode 'qqqqqq': known: train, eval"
 
 
-def test_attempt_returns_the_result_or_the_error() -> None:
-    assert attempt(lambda: 3) == 3
-    assert attempt(lambda: None) is None
-    error = attempt(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
-    assert isinstance(error, ZeroDivisionError)
-    assert error.__traceback__ is not None  # a failure's record shows where
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_attempt_does_not_hold_an_interrupt_or_an_exit(error: type[BaseException]) -> None:
     def stop() -> None:

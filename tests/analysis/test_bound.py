@@ -9,7 +9,7 @@ from examples import INDUCTOR, in_turns, record, run_of, variant_result
 from torchzoo.analysis.bound import Bound, bound_of, case_bound
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.totals import sections
-from torchzoo.record import BackToBack, Compilation, HostWatch, Measured, Recompilation, Record
+from torchzoo.record import Compilation, HostWatch, Measured, Recompilation, Record
 from torchzoo.report.remarks import remarks
 
 
@@ -39,17 +39,6 @@ def test_the_share_in_which_the_device_works_decides(
     measured = case("a", eager_s, candidate_s).outcome
     assert isinstance(measured, Measured)
     assert (bound_of(measured, "eager"), bound_of(measured, "candidate"), case_bound([measured])) == bounds
-
-
-@pytest.mark.parametrize(("host_s", "bound"), [(0.02, Bound.DEVICE), (0.19, Bound.HOST), (None, None)])
-def test_older_records_are_judged_by_when_the_host_has_handed_over_its_work(
-    host_s: float | None, bound: Bound | None
-) -> None:
-    runs = (BackToBack(3, 0.6, 0.5, host_s),) * 6
-    one = case("a", None, None).outcome
-    assert isinstance(one, Measured)
-    measured = msgspec.structs.replace(one, variants={"eager": variant_result(back_to_back=runs)})
-    assert bound_of(measured, "eager") is bound
 
 
 def test_unsteady_cases_are_shown_with_their_guard_and_are_in_no_mean() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -91,27 +90,6 @@ def test_one_device_against_another_gives_ratios_by_domain() -> None:
     assert ratios["b"].confidence == pytest.approx(0.9)
     assert not comparison.has_regression
     assert "| 1.00x [0.99, 1.01] (at 90%) |" in shown.as_markdown(comparison)
-
-
-def test_means_across_hardware_do_not_depend_on_the_order_of_the_cases() -> None:
-    generator = random.Random(4)
-    base, candidate = (
-        [
-            record(process(0.1 * generator.lognormvariate(0.0, 0.2), within=0.1, device_name=name), model=f"m{number}")
-            for number in range(5)
-        ]
-        for name in ("a CPU", "another")
-    )
-    seen = [
-        compare_runs(
-            run_of(base[::step]),
-            run_of(candidate[::step], environment=environment(cpu="another")),
-            across=frozenset({DifferenceKind.HARDWARE}),
-        ).device_means
-        for step in (1, -1)
-    ]
-    assert [mean.domain for mean in seen[0]] == ["all"]
-    assert seen[0] == seen[1]
 
 
 def test_during_how_many_cases_the_host_stayed_slow_is_said() -> None:

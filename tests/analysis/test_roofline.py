@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from examples import CASE, measured, record, rendered, variant_result
-from torchzoo.analysis.peaks import Peak, Peaks, keep_measured, peaks_of
+from torchzoo.analysis.peaks import Peak, Peaks, keep_measured
 from torchzoo.analysis.roofline import RooflineBound, achieved, known_peaks, mixed_peak
 from torchzoo.record import BackToBack, Block, Breakdown, Flops, Measured, MeasuredPeaks, StepTime
 from torchzoo.report import one_case
@@ -97,15 +97,6 @@ def test_a_device_without_tf32_computes_in_fp32() -> None:
     found = mixed_peak(flops(convolution={"float32": 7}), DEFAULT, without)
     assert found is not None
     assert found.paths == {"fp32": 1.0}
-
-
-@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_products_in_float8_have_a_peak_of_their_own(dtype: str) -> None:
-    h200 = peaks_of("NVIDIA H200")
-    found = mixed_peak(flops(_scaled_mm={dtype: 90}, mm={"bfloat16": 0}), DEFAULT, h200)
-    assert found is not None
-    assert found.flop_per_s == pytest.approx(1979e12)
-    assert found.paths["fp8"] == 1
 
 
 def test_the_dtype_is_the_operators_own_not_the_labels() -> None:

@@ -51,16 +51,6 @@ def test_models_of_a_collection_are_measured_under_their_names(kept: Path) -> No
     assert set(run.manifest.domains) == set(NAMES)
 
 
-def test_a_glob_chose_the_models_of_the_collection(kept: Path) -> None:
-    assert [one.case.model for one in read_run(kept.parent / "other").records] == ["tiny:wide", "tiny:deep:2"]
-
-
-def test_logs_have_names_that_every_file_system_takes(kept: Path) -> None:
-    logs = [path.name for path in (kept / "logs").iterdir()]
-    assert len(logs) == 4
-    assert not [name for name in logs if ":" in name]
-
-
 def test_a_run_cut_short_goes_on(kept: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(kept, cut)
@@ -125,9 +115,3 @@ def test_a_collection_that_can_not_be_used_is_one_line(
         assert main(arguments) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert "odd/models.csv: line 2: Object missing required field `parameters`" in line
-
-
-def test_the_table_has_a_line_for_a_model_of_a_collection(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "tiny:wide", "--table"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| tiny:wide |")]
-    assert "float32 4x3x4x4; float32 2x3x4x4" in line

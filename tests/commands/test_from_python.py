@@ -17,7 +17,6 @@ from torchzoo.commands import from_python
 from torchzoo.commands.options import run_request
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.record import Failed, FailureKind
-from torchzoo.report import progress
 from torchzoo.report.progress import NotebookDisplay, Progress
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
@@ -128,10 +127,6 @@ def test_a_notebook_has_one_text_that_changes_and_a_line_for_each_failure(capsys
     assert any("preparing 1: tiny eval cpu eager bs4 (compile)" in text for text in notebook.texts)
     assert notebook.texts[-1] == "2/2 cases: 1 measured, 0 skipped, 1 failed"
     assert capsys.readouterr().err == "[2/2] b eval cpu eager bs4: FAILED (error in build): no\n"
-
-
-def test_this_is_no_notebook() -> None:
-    assert not progress.in_notebook()
 
 
 @pytest.mark.slow

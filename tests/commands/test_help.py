@@ -47,10 +47,6 @@ def test_the_examples_of_a_command_are_true(name: str) -> None:
         assert build_parser().parse_args(shlex.split(line)[1:]).command is not None
 
 
-def test_every_example_belongs_to_a_command() -> None:
-    assert {f"torchzoo {name}" for name in EXAMPLES} == set(COMMANDS)
-
-
 def test_the_examples_of_install_are_true() -> None:
     parser = install._parser("torchzoo install")
     shown = examples(parser)

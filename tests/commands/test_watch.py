@@ -192,17 +192,6 @@ def test_the_same_software_is_not_measured_again_and_the_night_says_so(watching:
     assert remark in suite.shown
 
 
-def test_a_library_that_no_report_names_is_held_against_its_old_version(watching: Watching) -> None:
-    suite = watching("slower", quiet=0, plan=lambda *given: latency(0.02 * given[2]))
-    suite.lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.0"}}
-    for _ in range(4):
-        assert suite.call("--no-bisect") == 0
-    suite.lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.1"}}
-    suite.lab.plan = lambda spec, _, noise: latency(0.02 * noise * (1.0 if "effdet==0.4.0" in spec else 1.1))
-    assert suite.call("--no-bisect") == 1
-    assert [one.kind for one in suite.last.confirmed] == [Kind.LATENCY]
-
-
 def test_this_environment_is_held_against_its_old_packages(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases are no commits, so pip is asked what lies between."""
     from packaging.version import Version

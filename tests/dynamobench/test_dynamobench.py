@@ -24,7 +24,7 @@ from torchzoo.commands import dynamobench
 from torchzoo.dynamobench import checkout, launch
 from torchzoo.dynamobench.adapter import ByPosition, benchmark_class, callable_by_position, check_loss
 from torchzoo.dynamobench.finder import ZooFinder, install
-from torchzoo.dynamobench.names import CHANGED, PLAIN, SPECIAL, NameRefused, listed, resolve, split, torchbench_names
+from torchzoo.dynamobench.names import PLAIN, SPECIAL, NameRefused, listed, resolve, split, torchbench_names
 from torchzoo.errors import UsageError
 from torchzoo.zoo.catalog import Catalog, find_models
 from user_models import METADATA, TINY
@@ -122,22 +122,6 @@ def test_a_name_of_torchbench_means_a_model_of_ours_or_is_refused(name: str) -> 
     else:
         assert found == ours
         assert ours in CATALOG
-
-
-def test_each_folder_is_listed_under_a_name_that_means_it() -> None:
-    paths = ZooFinder(CATALOG, lambda *_: object).model_paths()
-    assert [resolve(Path(path).name, CATALOG) for path in paths] == CATALOG.names
-    assert {Path(path).name for path in paths} >= {f"{PLAIN}yolov3", f"{PLAIN}vision_maskrcnn", "resnet18"}
-    assert set(CHANGED) <= set(CATALOG.names)
-    assert listed("resnet18") == "resnet18"
-
-
-@pytest.mark.usefixtures("python")
-def test_a_name_that_nobody_has_is_no_module() -> None:
-    assert resolve("resnet19", CATALOG) is None
-    with pytest.raises(ModuleNotFoundError) as raised:
-        module_of("resnet19")
-    assert raised.value.name == "torchbenchmark.models.resnet19"  # dynamobench tries its next candidate on that alone
 
 
 @pytest.mark.usefixtures("python")

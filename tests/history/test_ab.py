@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from examples import CASE, ROOT, SPEC, record
+from examples import CASE, FACTS, ROOT, SPEC, record
 from fake_lab import FakeLab, latency, make_environments_by
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.cli import main
@@ -25,7 +25,7 @@ from torchzoo.history.ab_folder import Side
 from torchzoo.record import Measured
 from torchzoo.run.experiment import here, in_turns, ready
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.pool import ServerError
+from torchzoo.run.pool import Pool, ServerError
 from torchzoo.run.request import RunRequest, Software
 from torchzoo.settings import Settings
 from torchzoo.store import RunStore, StoreError, read_run
@@ -55,6 +55,7 @@ def test_what_is_left_of_one_side_alone_is_measured_alone() -> None:
     assert found == ["x0 candidate", "x1 candidate", "x1 base"]
 
 
+@pytest.mark.usefixtures("_no_server")
 @pytest.mark.parametrize("had_something", [False, True])
 @pytest.mark.parametrize("wrong", [["--candidate", "A=1", "-d", "tpu"], ["--candidate", "torch==2.9"]])
 def test_a_measurement_that_could_not_begin_leaves_its_folder_as_it_was(
@@ -164,6 +165,15 @@ def asked(zoo: Path, *, repeats: int = 1, device: str = "cpu") -> RunRequest:
     return RunRequest(patterns=("tiny",), axes=axes, settings=Settings(), models_dirs=(str(zoo),))
 
 
+@pytest.fixture
+def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server tells of the machine is known without one."""
+    monkeypatch.setattr(Pool, "machine_info", lambda _: FACTS)
+    monkeypatch.setattr(Pool, "missing", lambda *_: {})
+    monkeypatch.setattr(Pool, "host_speed", lambda *_: 0.001)
+
+
+@pytest.mark.usefixtures("_no_server")
 def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
     request = asked(tmp_path / "zoo", repeats=2)
     make_folder(tmp_path / "zoo", "tiny")
@@ -177,6 +187,7 @@ def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
     assert some.manifest.cases == tuple(one.case for one in part.left)
 
 
+@pytest.mark.usefixtures("_no_server")
 def test_a_version_that_sees_no_device_is_named(tmp_path: Path) -> None:
     """`bisect` skips it: an error of the whole request would end the bisection."""
     make_folder(tmp_path / "zoo", "tiny")
@@ -185,6 +196,7 @@ def test_a_version_that_sees_no_device_is_named(tmp_path: Path) -> None:
     assert raised.value.environment == "torch==2.14.1"
 
 
+@pytest.mark.usefixtures("_no_server")
 def test_a_begun_run_keeps_its_own_cases_and_the_other_side_is_planned(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
     with RunStore(tmp_path / "base") as store:

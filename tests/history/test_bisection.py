@@ -52,21 +52,6 @@ def test_of_70_candidates_8_midpoints_are_enough() -> None:
         assert len(rounds) <= 8
 
 
-@pytest.mark.parametrize("lanes", [2, 3, 4])
-def test_several_lanes_need_fewer_rounds(lanes: int) -> None:
-    for culprit in range(1, 71, 3):
-        end, rounds = searched(Search(last=70), culprit, lanes=lanes)
-        assert found(culprit, end)
-        assert len(rounds) <= {2: 5, 3: 4, 4: 4}[lanes]
-        assert all(len(set(one)) == len(one) <= lanes for one in rounds)
-
-
-def test_midpoints_cut_the_largest_gaps() -> None:
-    search = Search(last=100, absent=0.001, judged=(Judged(100, Standing.BAD),))
-    assert search.midpoints() == [50]
-    assert search.midpoints(3) == [25, 50, 75]
-
-
 def test_one_candidate_needs_only_the_bad_version() -> None:
     end, rounds = searched(Search(last=1), 1)
     assert found(1, end)

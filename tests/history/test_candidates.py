@@ -11,7 +11,7 @@ from packaging.version import Version
 from torchzoo.environments.parsing import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import candidates
-from torchzoo.history.candidates import about_commit, one_of_each, short_name
+from torchzoo.history.candidates import about_commit, short_name
 
 VERSIONS = ("1.0", "1.1rc1", "1.1", "1.2.dev20261101+cpu", "1.2.dev20261102", "1.2.dev20261103", "1.2")
 
@@ -148,9 +148,3 @@ def test_other_packages_of_a_spec_stay_the_same(monkeypatch: pytest.MonkeyPatch)
 def test_specs_that_are_no_pair(good: str, bad: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         candidates.candidates(good, bad)
-
-
-def test_each_public_version_is_there_once() -> None:
-    offered = list(map(Version, ("2.13.0", "2.13.0+cpu", "2.12.0+cu130", "2.12.0+cpu", "2.14.0")))
-    assert list(map(str, one_of_each(offered, prefer=None))) == ["2.12.0+cu130", "2.13.0", "2.14.0"]
-    assert list(map(str, one_of_each(offered, prefer="cpu"))) == ["2.12.0+cpu", "2.13.0+cpu", "2.14.0"]

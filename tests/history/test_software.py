@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from examples import environment, manifest
-from torchzoo.environments.parsing import canonical, parse
 from torchzoo.environments.pins import Requirements
 from torchzoo.errors import UsageError
 from torchzoo.history import software
@@ -108,11 +107,3 @@ def test_a_python_that_was_changed_in_place(tmp_path: Path) -> None:
     assert why_not(spec, of(), spec, of()).startswith("no recorded software changed")
     assert "Give each night an environment of its own" in why_not(spec, of("2.14.0"), spec, of())
     assert sides_of(spec, of("2.14.0"), other, of()).base == spec
-
-
-@pytest.mark.parametrize("text", ["this", "torch==2.14.0,timm==1.0", "B=2,A=x\\,y", "."])
-def test_a_spec_in_full(text: str) -> None:
-    full = canonical(parse(text))
-    assert canonical(parse(full)) == full
-    assert parse(full).wanted == parse(text).wanted
-    assert parse(full).variables == parse(text).variables

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from examples import record
 from kept_nights import eager_s, night, nights
-from kept_runs import failed, keep
+from kept_runs import failed
 from torchzoo.analysis.cases import Status
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.history import summaries
@@ -82,14 +81,6 @@ def test_only_what_changed_is_read_again(runs: Path, reads: list[str]) -> None:
     assert len(list((runs / CACHE).iterdir())) == 4
 
 
-@pytest.mark.parametrize("content", [b"", b"\x81\xa5", b"\xff" * 200])
-def test_a_damaged_summary_is_made_again(runs: Path, content: bytes) -> None:
-    before = everything(read_history([runs]))
-    for file in (runs / CACHE).iterdir():
-        file.write_bytes(content)
-    assert everything(read_history([runs])) == before
-
-
 def test_summaries_of_another_schema_are_made_again(
     runs: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,14 +133,3 @@ def test_runs_of_an_experiment_count_only_where_it_is_named(tmp_path: Path, file
     night(tmp_path / "runs" / "2026" / "run", 2, [record(eager_s(0.01))])
     assert len(read_history([tmp_path / "runs"]).runs) == 1
     assert len(read_history([experiment]).runs) == 1
-
-
-def test_a_folder_with_a_name_that_is_no_utf8_is_read(tmp_path: Path, reads: list[str]) -> None:
-    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff"))
-    try:
-        keep(folder, [record(eager_s(0.01))])
-    except OSError:
-        pytest.skip("the file system takes no such name")
-    for _ in range(2):
-        assert len(read_history([tmp_path]).runs) == 1
-    assert len(reads) == 1

@@ -77,14 +77,6 @@ def test_a_long_problem_is_one_line_where_the_table_goes_to_a_file(
     assert reason.strip() in lines[1]
 
 
-def test_each_set_of_libraries_is_imported_once(checkout: Path, pip: FakePip) -> None:
-    for name in "abc":
-        add_model(checkout / "models", name, "fakevision")
-    pip.add("fakevision")
-    assert install.main(["--check"], run=pip) == 0
-    assert [command[3] for command in pip.commands] == ["import torchzoo", "import fakevision"]
-
-
 @pytest.mark.parametrize(
     ("requirement", "constraint", "problem"),
     [

@@ -132,12 +132,6 @@ def test_settings_that_change_a_measurement_stand_apart_and_others_do_not() -> N
     assert found(of(), of(change(SETTINGS, jobs=1, time_limit_s=3.0))) == []
 
 
-def test_a_fact_that_neither_run_has_is_none() -> None:
-    unknown = of(torch_commit=None, cudnn=None, distributions=None, gpus=(), packages={}, variables={})
-    assert found(unknown, unknown) == []
-    assert run_differences(*[run_of([record(device="cuda")], environment=unknown.environment)] * 2) == ()
-
-
 @pytest.mark.parametrize("name", KERNEL_PACKAGES)
 def test_libraries_with_kernels_are_compared_by_version_and_the_others_are_not(name: str) -> None:
     assert canonicalize_name(name) == name  # as `installed_distributions` writes it
@@ -204,13 +198,6 @@ def test_a_report_on_gpus_takes_no_other_kind_of_machine_or_software(
     first, second = keep_with(tmp_path / "one", [one]), keep_with(tmp_path / "two", [one], **change)
     with pytest.raises(StoreError, match=f"{name} is "):
         read_report_data([first, second])
-
-
-@pytest.mark.parametrize("change", ACCEPTED, ids=str)
-def test_a_report_takes_runs_that_stand_together(tmp_path: Path, change: dict[str, Any]) -> None:
-    one = keep_with(tmp_path / "one", [record()])
-    two = keep_with(tmp_path / "two", [record(model="b")], **change)
-    assert [result.case.model for result in read_report_data([one, two]).cases] == ["tiny", "b"]
 
 
 @pytest.mark.parametrize("change", [change for change, _ in REFUSED], ids=str)

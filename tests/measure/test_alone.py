@@ -10,7 +10,7 @@ import pytest
 import torch
 from measuring import SETTINGS
 
-from torchzoo.backends import NotRunnable, dynamo
+from torchzoo.backends import dynamo
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.measure import measure_case
 from torchzoo.measure.warmup import WarmUp
@@ -85,13 +85,6 @@ def test_what_it_compiles_is_what_the_case_names(tmp_path: Path, monkeypatch: py
     case = msgspec.structs.replace(of.case, compile_scope=CompileScope.BLOCK)
     measure_case.measure_alone(case, of.spec, "cpu", of.settings)
     assert [type(one).__name__ for one in compiled] == ["Network", "Block", "Block", "Block"]
-
-
-def test_a_network_without_blocks_is_refused_where_blocks_are_to_be_compiled(tmp_path: Path) -> None:
-    of = request(tmp_path, TINY)
-    case = msgspec.structs.replace(of.case, compile_scope=CompileScope.BLOCK)
-    with pytest.raises(NotRunnable, match="no repeated blocks"):
-        measure_case.measure_alone(case, of.spec, "cpu", of.settings)
 
 
 def test_what_the_models_libraries_change_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

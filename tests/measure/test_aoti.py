@@ -104,17 +104,6 @@ def test_calls_are_alike_in_what_a_graph_has_fixed(
     assert bool(found) == bool(unlike)
 
 
-class Branching(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x if x.sum() > 0 else -x
-
-
-def test_what_can_not_be_exported_says_why(loaded_from: list[Path]) -> None:
-    with pytest.raises(Exception, match="data-dependent"):
-        compile_network(Branching(), Call((torch.ones(2),), {}, Tensor), Backend("aoti"))
-    assert loaded_from == []
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
 def test_where_libstdcxx_would_be_in_the_package_nothing_is_packed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded_from: list[Path]

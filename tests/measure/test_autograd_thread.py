@@ -17,14 +17,6 @@ def test_a_function_runs_and_its_result_comes_back() -> None:
     assert run(threading.get_ident) == threading.get_ident()  # on the CPU, backward runs in the thread that calls
 
 
-def test_what_a_function_raises_comes_back() -> None:
-    def fail() -> None:
-        raise ValueError("no core")
-
-    with pytest.raises(ValueError, match="no core"):
-        AutogradThread(torch.device("cpu"))(fail)
-
-
 @pytest.mark.gpu
 def test_it_is_the_thread_in_which_steps_of_a_device_run_backward() -> None:
     device = torch.device(torch.accelerator.current_accelerator())  # type: ignore[arg-type]

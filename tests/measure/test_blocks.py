@@ -131,13 +131,6 @@ def test_blocks_that_dynamo_refuses_to_compile_are_counted(tmp_path: Path) -> No
     assert (counts.graphs, counts.functions_left) == (3, 1)
 
 
-def test_blocks_that_differ_a_little_are_recompilations(tmp_path: Path) -> None:
-    with torch._dynamo.config.patch(recompile_limit=20):
-        counts = counted(built(tmp_path, ALL_DIFFERENT))
-    assert counts is not None
-    assert (counts.graphs, len(counts.recompilations)) == (10, 9)
-
-
 def test_a_network_without_repeated_blocks_is_a_reasoned_skip(tmp_path: Path) -> None:
     with pytest.raises(NotRunnable, match="no repeated blocks"):
         variants(built(tmp_path, TINY))

@@ -146,14 +146,9 @@ def test_a_network_that_does_other_work_when_traced_is_refused(
     found = work(eager, traced)
     (why,) = why_refused(found)
     assert why.startswith("the variants ")
+    if (eager, traced) == (causal, masked):  # the arguments of attention that differ are named
+        assert all(words in why for words in ("eager 1 x", "candidate 1 x", "not causal, mask of"))
     assert why_refused(found, reason="its paper says so") == []
-
-
-def test_the_reason_names_the_arguments_of_attention_that_differ() -> None:
-    (why,) = why_refused(work(causal, masked))
-    assert "eager 1 x" in why
-    assert "candidate 1 x" in why
-    assert "not causal, mask of" in why
 
 
 @pytest.mark.parametrize(("factor", "is_refused"), [(1 + 0.9 * WORK_LIMIT, False), (1 + 1.1 * WORK_LIMIT, True)])

@@ -42,7 +42,9 @@ def note(monkeypatch: pytest.MonkeyPatch, events: list[str], names: list[str]) -
         noted(name)
 
 
-def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_stages_and_passes_and_what_is_in_the_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     before = ["apply_precision", "warm_up", "inspect_step", "check_precision", "watch_compilation", "candidate_variant"]
     timed = ["count_compiled", "measure_memory", "step_until_steady", "measure_latency", "measure_throughput"]
@@ -110,6 +112,21 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
     assert [name.upper() for name in measured.stage_seconds] == [event for event in events if event.isupper()]
     assert measured.stage_seconds.keys() == measured.stage_cpu_seconds.keys()
     assert min(measured.stage_seconds.values()) > 0
+    assert list(measured.variants) == ["eager", "candidate"]
+    for variant in measured.variants.values():
+        assert variant.result_is_finite
+        assert variant.breakdown is not None
+        assert variant.breakdown.problem == ""
+        assert variant.growth is not None
+        assert variant.energy is None  # the CPU has no counter
+    assert measured.flops is not None
+    assert measured.flops.total > 0
+    assert measured.api is not None
+    assert "aten::convolution" in measured.api.operators
+    assert measured.check is not None
+    assert measured.check.status is CheckStatus.CORRECT
+    assert measured.variants["eager"].compilation is None
+    assert measured.variants["candidate"].compilation is not None
 
 
 def test_a_device_of_any_rank_that_stays_busy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,25 +234,6 @@ def test_graphs_that_are_compiled_after_the_warm_up_are_counted(
     assert compilation is not None
     assert (compilation.graphs, compilation.late_graphs) == (2, 1)
     assert len(compilation.recompilations) == 1
-
-
-def test_all_passes_that_are_asked_for_are_in_the_outcome(tmp_path: Path) -> None:
-    measured = measure(tmp_path, backend="aot_eager", ask=TIMED)
-    assert list(measured.variants) == ["eager", "candidate"]
-    for variant in measured.variants.values():
-        assert variant.result_is_finite
-        assert variant.breakdown is not None
-        assert variant.breakdown.problem == ""
-        assert variant.growth is not None
-        assert variant.energy is None  # the CPU has no counter
-    assert measured.flops is not None
-    assert measured.flops.total > 0
-    assert measured.api is not None
-    assert "aten::convolution" in measured.api.operators
-    assert measured.check is not None
-    assert measured.check.status is CheckStatus.CORRECT
-    assert measured.variants["eager"].compilation is None
-    assert measured.variants["candidate"].compilation is not None
 
 
 def test_a_pass_that_is_not_asked_for_is_not_run(tmp_path: Path) -> None:

@@ -75,8 +75,3 @@ def test_all_wait_until_the_host_is_fast_for_each_rank_or_does_not_matter() -> N
         gate.matters = False
         assert gate.wait()
         assert gate.fast_cores == tuple(range(8))
-
-
-def test_a_single_rank_has_its_own_gate() -> None:
-    alone = rank_on(range(4), [])
-    assert CaseRanks(alone).gate is alone.gate

@@ -213,17 +213,9 @@ def test_one_cases_table_is_short_and_says_what_was_not_counted() -> None:
     assert sum(line.startswith("graph break") for line in report.reasons(record.outcome)) == report.FEW + 1
     uncounted = compiled_record(Compilation(graphs=2, breaks=many[:3]))
     assert "candidate: 3 graph breaks" in remarks(uncounted.outcome)
-    assert report.lines(case_figures([uncounted]).variants) == [
-        ("compiling", ["-", "-"]),
-        ("graphs, graph breaks", ["-", "2, 3"]),
-        ("operators captured", ["-", "-"]),
-        ("operators in eager", ["-", "-"]),
-        ("functions left to eager", ["-", "-"]),
-        ("recompilations", ["-", "-"]),
-        ("guards", ["-", "-"]),
-        ("package", ["-", "-"]),
-        ("loading the package", ["-", "-"]),
-    ]
+    shown = dict(report.lines(case_figures([uncounted]).variants))
+    assert shown.pop("graphs, graph breaks") == ["-", "2, 3"]
+    assert {cell for cells in shown.values() for cell in cells} == {"-"}
 
 
 def test_a_package_shows_its_size_and_how_long_it_took() -> None:
@@ -234,14 +226,3 @@ def test_a_package_shows_its_size_and_how_long_it_took() -> None:
     assert shown["loading the package"] == ["-", "250 ms"]
     assert shown["graphs, graph breaks"] == shown["recompilations"] == ["-", "-"]
     assert examples.rendered(report.document([record])).endswith("\npackage: 3.00 MiB, loaded in 250 ms\n")
-
-
-def test_a_backend_that_is_not_behind_dynamo_has_no_graphs_to_show() -> None:
-    figures = case_figures([compiled_record(Compilation(graphs=0))])
-    assert {cell for _, cells in report.lines(figures.variants) for cell in cells} == {"-"}
-
-
-def test_graphs_that_were_compiled_after_the_warm_up_are_a_remark() -> None:
-    late = compiled_record(msgspec.structs.replace(COUNTS, late_graphs=2))
-    assert any("UNSTEADY, in no mean: compiled 2 more graphs" in remark for remark in remarks(late.outcome))
-    assert not any("UNSTEADY" in remark for remark in remarks(compiled_record(COUNTS).outcome))

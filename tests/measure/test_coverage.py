@@ -132,25 +132,6 @@ class _Counter(_Wrapped):
         return F.relu(x) * self.state
 
 
-class _LastLoss(_Wrapped):
-    def forward(self, x: Tensor) -> Tensor:
-        x = x * (1 + self.state)
-        self.state = self.state * 0.5 + 0.25
-        return F.relu(x)
-
-
-class _Text(_Wrapped):
-    def forward(self, x: Tensor) -> Tensor:
-        self.state = f"{self.state}."
-        return F.relu(x) * len(self.state)
-
-
-class _Growing(_Wrapped):
-    def forward(self, x: Tensor) -> Tensor:
-        self.state = [*(self.state or []), 1.0]
-        return F.relu(x) * sum(self.state)
-
-
 class _Layer(nn.Module):
     """One code for all layers, and a number that differs in each."""
 
@@ -174,12 +155,6 @@ class _Layers(_Wrapped):
             x = layer(x)
             torch._dynamo.graph_break()
         return x
-
-
-class _Function(_Wrapped):
-    def forward(self, x: Tensor) -> Tensor:
-        self.state = eval(f"lambda x: x * {id(self.state) % 1000}")  # another function in each step
-        return F.relu(self.state(x))
 
 
 def _lengths(step: int) -> tuple[Tensor]:
@@ -208,11 +183,7 @@ class _ReluByLength(_Wrapped):
     ("network", "inputs"),
     [
         (_Counter, None),
-        (_LastLoss, None),
-        (_Text, None),
-        (_Growing, None),
         (_Layers, None),
-        (_Function, None),
         (_Relu, _dims),
         (_Relu, _dtypes),
     ],

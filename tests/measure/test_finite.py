@@ -14,7 +14,6 @@ from measuring import measure, spy
 
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import Mode, Precision
-from torchzoo.measure.finite import FiniteWatch
 from torchzoo.model import Model
 from torchzoo.model.tensors import is_finite
 from torchzoo.record import FailureKind
@@ -101,20 +100,19 @@ def test_the_reason_names_what_is_not_finite_first_and_the_step(
     assert str(skip.value) == reason
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_weight_that_becomes_nan_while_it_is_measured_is_found_after_the_window(
-    tmp_path: Path, window: Window, backend: str
+@pytest.mark.parametrize(
+    ("backend", "then", "what"),
+    [
+        ("eager", LOSS_IS_INFINITE, "the loss"),  # the weights stay finite
+        ("aot_eager", WEIGHT_IS_NAN, "parameter network.0.weight"),
+    ],
+)
+def test_what_is_not_finite_while_it_is_measured_is_found_after_the_window(
+    tmp_path: Path, window: Window, backend: str, then: str, what: str
 ) -> None:
     with pytest.raises(NotRunnable) as skip:
-        measure(tmp_path, from_step(NEVER, WEIGHT_IS_NAN), backend=backend, window=window.open)
-    assert str(skip.value) == f"not finite after {window.bad_from} training steps: parameter network.0.weight"
-
-
-def test_a_loss_that_is_not_finite_from_some_step_on_is_found_after_the_window(tmp_path: Path, window: Window) -> None:
-    """The weights stay finite."""
-    with pytest.raises(NotRunnable) as skip:
-        measure(tmp_path, from_step(NEVER, LOSS_IS_INFINITE), window=window.open)
-    assert str(skip.value) == f"not finite after {window.bad_from} training steps: the loss"
+        measure(tmp_path, from_step(NEVER, then), backend=backend, window=window.open)
+    assert str(skip.value) == f"not finite after {window.bad_from} training steps: {what}"
 
 
 def test_an_evaluation_may_have_infinities(tmp_path: Path) -> None:
@@ -192,21 +190,6 @@ def test_the_measured_model_is_gone_when_eager_steps_again(tmp_path: Path, monke
         measure(tmp_path, from_step(9, WEIGHT_IS_NAN), backend="aot_eager")
     assert len(held) == 6
     assert alive == [0]
-
-
-def test_nothing_is_looked_at_before_all_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-    watch = FiniteWatch
-    not_finite = watch.not_finite
-    monkeypatch.setattr(watch, "not_finite", lambda self: events.append("look") or not_finite(self))
-    for name in ("measure_latency", "measure_throughput"):
-        spy(monkeypatch, name, lambda *_, name=name, **__: events.append(name))
-    measure(tmp_path, backend="aot_eager", tell=events.append)
-    began = events.index(Stage.MEASURE)
-    assert events[:began].count("look") == 2
-    timed = ["measure_latency", "measure_throughput", "measure_throughput"]
-    assert events[began : events.index(Stage.EXAMINE)] == [Stage.MEASURE, *timed, "look", "look"]
-    assert "look" not in events[events.index(Stage.EXAMINE) :]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

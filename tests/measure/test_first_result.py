@@ -21,11 +21,6 @@ from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import read_spec
 from user_models import TINY, make_folder
 
-TWO_SIZES = """
-    def eval_step(self):
-        x = self.batch.inputs[0]
-        return self.network(x), self.network(x[:1])
-"""
 NO_NETWORK = "\n    def eval_step(self):\n        return torch.ones(3)\n"
 
 
@@ -34,7 +29,6 @@ def in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
     """Calls a function as a fresh process does, with caches in a folder of that name."""
     make_folder(tmp_path, "tiny")
     make_folder(tmp_path, "calls_none", TINY + NO_NETWORK)
-    make_folder(tmp_path, "two_sizes", TINY + TWO_SIZES)
     threads = torch.get_num_threads()
 
     def call(function: Callable[[Fresh], Any], caches: str = "none", model: str = "tiny") -> Any:
@@ -114,8 +108,3 @@ def test_packages_of_the_networks_are_made_once_and_loaded_later(
 def test_a_step_that_calls_no_network_has_nothing_to_pack(in_a_process: Callable[..., Any]) -> None:
     with pytest.raises(NotRunnable, match="calls none of its networks"):
         in_a_process(first_result.package, model="calls_none")
-
-
-def test_a_network_that_is_called_with_other_sizes_is_not_packed(in_a_process: Callable[..., Any]) -> None:
-    with pytest.raises(NotRunnable, match=r"a tensor of 1 x 3 x 4 x 4 .* instead of a tensor of"):
-        in_a_process(first_result.package, model="two_sizes")

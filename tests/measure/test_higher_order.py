@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
-from measuring import measure
 from torch import Tensor, nn
 from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops.flex_attention import flex_attention as flex_attention_operator
@@ -26,7 +24,6 @@ from torchzoo.measure.passes.api import step_api
 from torchzoo.measure.passes.flops import count_work
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.model import Model
-from torchzoo.model.dispatch import OperatorMode
 from torchzoo.model.tasks import Batch, SupervisedModel
 from torchzoo.record import CheckStatus
 from torchzoo.zoo import contract
@@ -210,23 +207,6 @@ def test_the_api_has_the_operator_and_those_inside() -> None:
     assert {"higher_order::cond", "aten::sin"} <= set(surface.operators)
 
 
-class Names(OperatorMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
-        self.names.append(func.name())
-        return super().see(func, args, kwargs)
-
-
-def test_modes_may_stand_inside_of_each_other() -> None:
-    x = torch.ones(2, 2)
-    with torch.no_grad(), Names() as outer, Names() as inner:
-        torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-    assert outer.names.count("aten::sin") == inner.names.count("aten::sin") == 1
-
-
 def test_nested_tensors_are_seen_as_what_is_inside() -> None:
     rows = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)
     work = count_work(lambda: rows @ torch.ones(4, 4))
@@ -297,36 +277,3 @@ def test_what_can_not_be_counted_is_named() -> None:
 
 
 # --- a whole case ---
-
-FLEX = '''"""Attention (torchzoo's tests, 2026)."""
-
-import torch
-from torch import nn
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torchzoo.model.tasks import Batch, NetworkModel
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.qkv = nn.Linear(16, 48)
-        self.mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 32, 32, device="cpu")
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).view(len(x), 32, 3, 2, 8).permute(2, 0, 3, 1, 4)
-        return flex_attention(q, k, v, block_mask=self.mask)
-
-
-class Model(NetworkModel):
-    def build_network(self):
-        return Attention()
-
-    def build_batch(self):
-        return Batch((self.data.normal(self.batch_size, 32, 16),))
-'''
-
-
-def test_a_case_with_flex_attention_is_measured(tmp_path: Path) -> None:
-    measured = measure(tmp_path, FLEX, mode=Mode.EVAL, backend="aot_eager", precision=Precision.FP64)
-    assert set(measured.operator_dtypes) == {"float64"}
-    assert {variant.result_is_finite for variant in measured.variants.values()} == {True}

@@ -98,15 +98,6 @@ COMPLEX = {
         lambda n, x: torch.view_as_real(x).flatten(1) @ n.linear.weight, lambda data, size: (complex_of(data, size, 4),)
     ),
     "a complex output": model_of(lambda n, x: spectrum(n.linear(x))),
-    "a conjugate output": model_of(lambda n, x: spectrum(n.linear(x)).conj()),
-    "a convolution": model_of(
-        lambda n, x: F.conv1d(n.linear(x).to(n.w.dtype).unsqueeze(1), n.w).real,
-        more=lambda: {"w": complex_normal(2, 1, 3)},
-    ),
-    "a sum over indices": model_of(
-        lambda n, x: torch.einsum("bf,fg->bg", spectrum(n.linear(x)), n.w).imag,
-        more=lambda: {"w": complex_normal(5, 3)},
-    ),
     "a state that a step changes": model_of(
         lambda n, x: (
             torch.view_as_real(n.state.mul_(0.5).add_(spectrum(n.linear(x)).detach().mean(0))).sum() + n.linear(x)
@@ -138,13 +129,10 @@ def with_holes(data: SyntheticData, size: int) -> tuple[Tensor]:
 
 NESTED = {
     "through a layer": model_of(lambda n, x: n.linear(x), ragged),
-    "and a ReLU": model_of(lambda n, x: F.relu(n.linear(x)), ragged),
     "to dense rows": model_of(lambda n, x: n.linear(x).values(), ragged),
     "with a residual": model_of(lambda n, x: x + n.linear(x), ragged),
     "padded": model_of(lambda n, x: torch.nested.to_padded_tensor(n.linear(x), 0.0), ragged),
-    "normalised": model_of(lambda n, x: F.layer_norm(n.linear(x), (8,)), ragged),
     "transposed": model_of(lambda n, x: n.linear(x).transpose(1, 2), ragged),
-    "in a dict": model_of(lambda n, x: {"rows": n.linear(x)}, ragged),
     "in the older layout": model_of(lambda n, x: n.linear(x), padded),
     "with holes": model_of(lambda n, x: n.linear(torch.cat(x.unbind())), with_holes),
 }
@@ -167,10 +155,7 @@ SPARSE = {
     "CSR": model_of(lambda n, a, x: a @ n.linear(x), graph(torch.sparse_csr)),
     "CSC": model_of(lambda n, a, x: a @ n.linear(x), graph(torch.sparse_csc)),
     "BSR": model_of(lambda n, a, x: n.linear(x) + a.values().sum(), graph(torch.sparse_bsr)),
-    "BSC": model_of(lambda n, a, x: n.linear(x) + a.values().sum(), graph(torch.sparse_bsc)),
-    "by torch.sparse": model_of(lambda n, a, x: torch.sparse.mm(a, n.linear(x)), graph(torch.sparse_coo)),
     "a COO output": model_of(lambda n, a, x: [a * 2, n.linear(x)], graph(torch.sparse_coo)),
-    "a CSR output": model_of(lambda n, a, x: [a, n.linear(x)], graph(torch.sparse_csr)),
     "whole numbers": model_of(lambda n, a, x: [(a * 2).to(torch.int64), n.linear(x)], graph(torch.sparse_coo)),
     "a gradient": model_of(
         lambda n, i: n.linear(F.embedding(i, n.table, sparse=True)),
@@ -203,10 +188,7 @@ CONTAINERS = {
     "a dataclass": model_of(lambda n, x: Plain(n.linear(x))),
     "a frozen dataclass": model_of(lambda n, x: Frozen(n.linear(x))),
     "a dataclass in a dataclass": model_of(lambda n, x: Plain(n.linear(x), Frozen(x))),
-    "a list in a dataclass": model_of(lambda n, x: Plain(n.linear(x), [x, x + 1])),
-    "a dataclass in a dict": model_of(lambda n, x: {"out": Plain(n.linear(x))}),
     "a namedtuple": model_of(lambda n, x: Named(n.linear(x))),
-    "a dataclass in a namedtuple": model_of(lambda n, x: Named(Plain(n.linear(x)))),
     "a UserDict": model_of(lambda n, x: UserDict(logits=n.linear(x))),
     "a dict of its own": model_of(lambda n, x: Mapping(logits=n.linear(x))),
     "a dataclass as input": model_of(
@@ -227,10 +209,6 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(Sparse .* tensor support|nested tensors|NestedTensor).*")
         yield
-
-
-def test_there_are_ten_of_each() -> None:
-    assert {len(models) for models in KINDS.values()} == {10}
 
 
 @pytest.mark.parametrize("model_class", ALL)
@@ -304,10 +282,9 @@ def wrong_backend() -> Iterator[str]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("precision", [Precision.DEFAULT, Precision.FP32, Precision.FP64])
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
-def test_a_lost_imaginary_part_is_incorrect(wrong_backend: str, mode: Mode, precision: Precision) -> None:
-    found = checked(COMPLEX["a filter of frequencies"], mode, wrong_backend, precision=precision)
+def test_a_lost_imaginary_part_is_incorrect(wrong_backend: str, mode: Mode) -> None:
+    found = checked(COMPLEX["a filter of frequencies"], mode, wrong_backend)
     assert found.status is CheckStatus.INCORRECT, found
 
 

@@ -171,14 +171,6 @@ def test_arithmetic_in_another_dtype_is_not_measured_under_the_label(tmp_path: P
         check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
 
 
-def test_autocast_that_changes_nothing_is_a_reasoned_skip(tmp_path: Path) -> None:
-    model = tiny_model(tmp_path, mode=Mode.EVAL)
-    apply_precision(model, Precision.AMP)
-    inspection = Inspection(calls={}, operator_dtypes={"float32": 9})
-    with pytest.raises(NotRunnable, match="changes none"):
-        check_precision(model, Precision.AMP, NativeDtype.FP32, inspection)
-
-
 def test_channels_last_reaches_weights_and_images(tmp_path: Path) -> None:
     model = tiny_model(tmp_path)
     apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
@@ -263,18 +255,6 @@ def test_eager_checks_the_arguments_of_distributions_also_beside_a_compiled_netw
         variant.select()
         checked.append(Distribution._validate_args)
     assert checked == [True, False, True, False]
-
-
-def test_the_whole_step_can_be_compiled(tmp_path: Path) -> None:
-    model = tiny_model(tmp_path)
-    inspection = inspect_step(model, model.train_step)
-    variant = candidate_variant(
-        model, model.train_step, case(Backend("aot_eager"), Mode.TRAIN, CompileScope.STEP), inspection.take_calls()
-    )
-    before = model.network[0].weight.detach().clone()
-    variant.select()
-    assert torch.isfinite(variant.step())
-    assert not torch.equal(before, model.network[0].weight)
 
 
 def test_a_step_that_calls_no_network_has_nothing_to_compile(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torchzoo.case import Mode
 from torchzoo.measure import latency, size_sweep
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.fresh_turns import Ask, Fresh, SizeResult, SizeSweep
-from torchzoo.measure.size_sweep import POLICIES, Sized, batches_of, lengths_of, sweep, sweep_sizes
+from torchzoo.measure.size_sweep import Sized, batches_of, lengths_of, sweep, sweep_sizes
 from torchzoo.model import Inputs, Model
 from torchzoo.model.tasks import Batch, LanguageModel
 from torchzoo.settings import Settings, Stage
@@ -133,10 +133,6 @@ def test_what_each_policy_compiles(policy: str, graphs: dict[int, int]) -> None:
         assert [block.variant for block in one.blocks[:4]] == ["eager", "candidate", "candidate", "eager"]
 
 
-def test_the_policies_are_those_of_the_userbenchmark() -> None:
-    assert tuple(POLICIES) == ("static", "automatic", "mark_dynamic", "mark_unbacked")
-
-
 def test_a_network_in_parts_shares_no_code_with_those_that_are_compiled_for_one_size() -> None:
     """After a break, Dynamo compiles the network's own function, which all ways to compile it have in common."""
     found = swept(sized_of(model_of(Broken), 4, 8), "mark_dynamic")
@@ -180,12 +176,6 @@ def test_batches_are_built_for_each_size_and_one_that_can_not_be_is_a_problem() 
 def test_inputs_that_never_change_have_no_sizes_to_sweep() -> None:
     with pytest.raises(NotRunnable, match="do not change with this size"):
         swept(sized_of(model_of(Layers, SameRows), 4, 8), "automatic")
-
-
-def test_tensors_keep_no_marks() -> None:
-    sized = sized_of(model_of(Layers), 4, 8)
-    swept(sized, "mark_unbacked")
-    assert [vars(batch[0]) for batch in sized.batches.values()] == [{}, {}]
 
 
 def test_what_is_compiled_when_a_size_is_met_once_more_is_counted_at_that_size() -> None:

@@ -105,18 +105,6 @@ def test_groups_have_room_for_all_users(network: Any, users: int) -> None:
     assert 1280 * users - users <= sum(histories) <= 1280 * users
 
 
-def test_attention_is_a_third_above_what_jagged_and_causal_needs(network: Any) -> None:
-    config = network.Config()
-    sizes, block = config.group_sizes(128), config.query_block
-    scores = sum(
-        users * (min(begin + block, n) - begin) * min(begin + block, n)
-        for users, n in sizes
-        for begin in range(0, n, block)
-    )
-    tokens = [1 + history + config.candidates for history in config.histories(128)]
-    assert scores < 1.32 * sum(n * (n + 1) / 2 for n in tokens)
-
-
 def one_user(layer: Any, x: Tensor) -> Tensor:
     """The layer on one user's tokens (n, E), head by head and token by token."""
     u, v, q, k = layer.uvqk(layer.norm(x)).chunk(4, dim=1)

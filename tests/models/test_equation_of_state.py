@@ -57,19 +57,6 @@ def test_density_has_the_published_values(network: ModuleType) -> None:
     torch.testing.assert_close(density, published, rtol=0, atol=1e-11)
 
 
-def test_dynamic_enthalpy_has_the_published_values(network: ModuleType) -> None:
-    published = float64(
-        97.864649180491, 489.161224318287, 1220.511487957649, 2433.730243703573, 5833.879407549211, 9711.445229571982
-    )
-    torch.testing.assert_close(dynamic_enthalpy(network, SALINITY, TEMPERATURE, PRESSURE), published, rtol=0, atol=1e-9)
-
-
-def test_network_is_the_slope_of_dynamic_enthalpy_at_the_published_points(network: ModuleType) -> None:
-    slope = network.EnthalpySlope(network.Config(), PRESSURE)(SALINITY, TEMPERATURE)
-    expected = enthalpy_slope(network, SALINITY, TEMPERATURE, PRESSURE)
-    torch.testing.assert_close(slope, expected, rtol=1e-10, atol=1e-11)
-
-
 @pytest.mark.parametrize(("dtype", "absolute_error"), [(torch.float64, 1e-8), (torch.float32, 0.2)])
 def test_network_is_the_slope_of_dynamic_enthalpy_over_the_whole_batch(
     network: ModuleType, dtype: torch.dtype, absolute_error: float

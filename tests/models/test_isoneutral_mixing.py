@@ -120,33 +120,6 @@ def test_fields_are_drawn_so_that_both_gentle_and_steep_slopes_occur(points: int
     assert 0.1 < mixed_along_slopes < 0.99
 
 
-def test_level_surfaces_are_mixed_along_the_levels(model: Model, network: ModuleType) -> None:
-    """Without horizontal gradients, slopes are zero, nothing mixes upward, and tapering leaves (1 + tanh 1) / 2."""
-    ones, profile = torch.ones(X, Y, Z, dtype=torch.float64), torch.linspace(2, 20, Z, dtype=torch.float64)
-    temperature = profile[:, None].expand(X, Y, Z, 3)
-    fields = network.Fields(ones, ones, ones, ones, 35 * torch.ones_like(temperature), temperature, 1000 * ones)
-    mixing = model.networks()["network"](*fields)
-    assert not any(tensor.any() for tensor in mixing[2:])
-    grid = model.networks()["network"].grid
-    heights = grid.dzw[..., 1:-1] + grid.dzw[..., :-2]
-    expected = 1000 * (1 + np.tanh(1)) / 2 * heights / (2 * grid.dzt[..., 1:-1])
-    torch.testing.assert_close(mixing.k_east[1:-2, 2:-2, 1:-1], expected.expand(X - 3, Y - 4, Z - 2))
-
-
-def test_unstable_water_is_mixed_as_where_slopes_are_steep(model: Model, network: ModuleType) -> None:
-    """Cold water on top of warm: no slope is left, and the least diffusivity at the side faces."""
-    ones = torch.ones(X, Y, Z, dtype=torch.float64)
-    noise = torch.rand(X, Y, Z, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    temperature = torch.linspace(30, 10, Z, dtype=torch.float64)[:, None] + 0.1 * noise
-    fields = network.Fields(ones, ones, ones, ones, 35 * torch.ones_like(temperature), temperature, 1000 * ones)
-    mixing = model.networks()["network"](*fields)
-    grid = model.networks()["network"].grid
-    inside = mixing.k_north[2:-2, 1:-2, 1:-1]
-    expected = STEEP * (grid.dzw[..., 1:-1] + grid.dzw[..., :-2]) / (2 * grid.dzt[..., 1:-1])
-    torch.testing.assert_close(inside, expected.expand_as(inside))
-    assert not mixing.k_top.any()
-
-
 @pytest.mark.parametrize("points", [26 * 4 * 5, 26 * 31])
 def test_a_grid_that_is_all_edge_is_refused(points: int) -> None:
     with pytest.raises(ValueError, match="columns is all edge"):

@@ -45,17 +45,6 @@ def test_it_is_the_papers_algorithm() -> None:
         assert tensor.tolist() == pytest.approx(values, rel=1e-5)
 
 
-def test_a_sudden_gradient_makes_a_small_step() -> None:
-    weight = torch.zeros(4, requires_grad=True)
-    optimizer = StableAdamW([{"params": [weight]}], lr=RATE, betas=BETAS, eps=EPS)
-    for size in (1.0, 1.0, 1.0, 1000.0):
-        before = weight.detach().clone()
-        weight.grad = torch.full((4,), size)
-        optimizer.step()
-    # v is about 1000^2 / 4, so gradient / sqrt(v) is about 2, and the mean m is a third of the gradient
-    assert 0.2 * RATE < (before - weight).detach().abs().max() < 0.5 * RATE
-
-
 def test_three_of_ten_tokens_are_masked_and_only_these_are_predicted() -> None:
     inputs = Model(Mode.TRAIN, "meta", 2).batch.inputs
     assert inputs["input_ids"].shape == inputs["labels"].shape == (2, 512)

@@ -67,13 +67,6 @@ def test_each_kind_of_block(form: str, snapshot: SnapshotAssertion) -> None:
     assert RENDERERS[form](toy()) == snapshot
 
 
-def test_foreign_text_is_text_in_every_format() -> None:
-    for form, render in RENDERERS.items():
-        shown = render(toy())
-        assert "\x1b" not in shown
-        assert form == "txt" or "<img" not in shown
-
-
 def test_rows_of_folded_tables_are_left_out_where_the_text_is_too_long() -> None:
     rows = [(f"model {number}", "x" * 50) for number in range(100)]
     document = [table(("model", ""), rows[:2]), Fold((table(("model", ""), rows),), "100 models")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +21,6 @@ from torchzoo.record import Block, Measured, Record, Skipped
 from torchzoo.report import units
 from torchzoo.report.overview import percent
 from torchzoo.report.summary import summary
-from torchzoo.settings import Settings
 from torchzoo.store import StoreError, read_run
 
 
@@ -150,16 +148,6 @@ def test_runs_of_one_machine_are_one_report_and_the_later_stands(tmp_path: Path)
     assert data.superseded == 1
 
 
-def test_runs_that_differ_are_refused_with_what_differs(tmp_path: Path) -> None:
-    here, there = (
-        keep(tmp_path / "here", [record()]),
-        keep(tmp_path / "there", [record()], settings=Settings(threads=3)),
-    )
-    line = refused("report", here, there)
-    assert "threads is none and 3" in line
-    assert "torchzoo compare" in line
-
-
 # --- formats ---
 
 
@@ -216,12 +204,6 @@ def test_what_is_no_run_is_one_line_and_status_2(
     tmp_path: Path, name: str, content: bytes, words: str, form: str
 ) -> None:
     assert words in refused("report", spoil(tmp_path / "run", name, content), "--format", form)
-
-
-@pytest.mark.parametrize("make", [lambda _: None, Path.touch, Path.mkdir], ids=["nothing", "file", "folder"])
-def test_a_path_without_a_run_is_one_line(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    make(tmp_path / "there")
-    assert f"no run in {tmp_path / 'there'}" in refused("report", tmp_path / "there")
 
 
 def test_unknown_fields_of_a_record_are_ignored_and_damaged_lines_are_said(tmp_path: Path) -> None:

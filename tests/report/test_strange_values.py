@@ -55,7 +55,7 @@ def show(records: list[Record], **about: Any) -> None:
         FORMATS[name].write(data, io.StringIO())
 
 
-@pytest.mark.parametrize("value", [None, 0, -1, 1e308, 10**18, "", "x", [], {}], ids=repr)
+@pytest.mark.parametrize("value", [None, 0, -1, 1e308, 10**18, "x", []], ids=repr)
 def test_any_value_of_a_record_is_shown_or_refused(value: Any) -> None:
     shown, refused = [], 0
     for line in changes(json.loads(to_json(RICH)), [value]):
@@ -68,7 +68,7 @@ def test_any_value_of_a_record_is_shown_or_refused(value: Any) -> None:
     show([RICH, *(msgspec.structs.replace(one, case=case) for one, case in zip(shown, names, strict=True))])
 
 
-@pytest.mark.parametrize("value", [None, 0, -1, 1e308, "", "x", [], {}], ids=repr)
+@pytest.mark.parametrize("value", [None, -1, 1e308, "x", []], ids=repr)
 def test_any_value_of_a_manifest_is_shown_or_refused(value: Any) -> None:
     refused = 0
     for content in changes(json.loads(to_json(manifest(environment=MACHINE))), [value]):

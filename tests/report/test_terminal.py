@@ -18,7 +18,7 @@ from torchzoo.analysis.compare import compare_runs
 from torchzoo.case import Mode
 from torchzoo.cli import main
 from torchzoo.record import Block, Breakdown, Compilation, GraphBreak, Kernel, Record, StepTime
-from torchzoo.report import compile_stats, noise, one_case, run_comparison, terminal, terminal_report
+from torchzoo.report import noise, one_case, run_comparison, terminal, terminal_report
 from torchzoo.report.summary import summary
 
 SHORT, LONG = "a", "[bold]a_model_with_a_very_long_name[/bold]_" + "x" * 60
@@ -128,19 +128,6 @@ def test_every_table_stays_within_the_width_and_reads_no_markup(
         assert words([LONG]) in words(lines) or words([MARKUP]) in words(lines)
     assert "\x1b" not in "".join(lines)
     assert "\n".join(lines) == snapshot
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_compile_stats_line_up(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = terminal.lines(terminal.render(compile_stats.document(many())))
-    headings = next(line for line in lines if "recompiled" in line)
-    figures = [line for line in lines if "9.00 s" in line]
-    ends = headings.index("graphs") + len("graphs")
-    assert [line[:ends].split()[-1] for line in figures] == ["12", "2", "2"]
-    assert all(line[ends] == " " for line in figures)
-    assert max(map(len, [headings, *figures])) <= width
-    assert f"graph break: a.py:1 in f: {MARKUP}" in lines
 
 
 # --- pipes and files ---

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -39,11 +38,6 @@ def raises(fresh: Fresh) -> None:
 
 def can_not(fresh: Fresh) -> None:
     raise NotRunnable(f"there is nothing to do for {fresh.ask.case.model}")
-
-
-def dies(fresh: Fresh) -> None:
-    fresh.tell(Stage.COMPILE)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hangs(fresh: Fresh) -> None:

@@ -63,8 +63,6 @@ def test_the_answer_comes_back_from_a_process_whose_server_has_not_loaded_torch(
     ("function", "kind", "stage", "message"),
     [
         ("raises", FailureKind.ERROR, Stage.BUILD, "ValueError: no way"),
-        ("dies", FailureKind.CRASHED, Stage.COMPILE, "the process was ended by SIGKILL in compile; the kernel"),
-        ("is_not_there", FailureKind.ERROR, Stage.START, "AttributeError: "),
         ("returns_what_is_no_json", FailureKind.ERROR, Stage.START, "TypeError: "),
     ],
 )
@@ -76,11 +74,7 @@ def test_a_process_that_fails_costs_its_own_turn(
     assert (failed.kind, failed.stage) == (kind, stage)
     assert failed.message.startswith(message)
     assert isinstance(other, Took)
-
-
-def test_what_a_process_prints_is_in_its_log(tmp_path: Path) -> None:
-    records_of(tmp_path, turn("raises"))
-    assert "in raises" in (tmp_path / "log").read_text()
+    assert function != "raises" or "in raises" in (tmp_path / "log").read_text()
 
 
 def test_what_can_not_run_is_skipped_with_its_reason(tmp_path: Path) -> None:

@@ -286,12 +286,8 @@ def test_a_userbenchmark_refuses_a_case_before_anything_is_kept(tmp_path: Path) 
     "words",
     [
         "report {}",
-        "compare {} {}",
-        "show {} tiny",
-        "export {} --format hud-v3",
         "run --resume {}",
         "userbenchmark optim --from {}",
-        "userbenchmark optim --resume {}",
     ],
 )
 def test_what_reads_whole_cases_says_what_reads_turns(words: str, tmp_path: Path) -> None:
@@ -312,16 +308,6 @@ def test_a_result_that_can_not_be_read_again_is_a_failure_of_its_turn(tmp_path: 
         kept = store.append(msgspec.structs.replace(first, outcome=Took(result={"graphs": object()})))
     assert isinstance(kept.outcome, Failed)
     assert (kept.role, kept.number) == ("prepare", 0)
-
-
-@pytest.mark.usefixtures("processes")
-def test_the_latest_record_of_a_turn_counts(tmp_path: Path) -> None:
-    records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
-    later = msgspec.structs.replace(records[0], outcome=FAILED)
-    with RunStore(tmp_path / "out", resume=True) as store:
-        store.append(later)
-    assert read_run(tmp_path / "out", in_turns=True).records[0] == later
-    assert by_case(read_run(tmp_path / "out", in_turns=True).records) == {later.case: [later, *records[1:]]}
 
 
 @pytest.mark.usefixtures("processes")

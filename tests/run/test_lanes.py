@@ -115,12 +115,6 @@ def test_devices_get_the_cores_of_their_numa_node(near: list[Any], cores: list[t
     assert [lane.near_cores for lane in lanes] == (near if are_known else [None, None])
 
 
-def test_a_host_with_one_node_has_no_near_cores() -> None:
-    gpu = Accelerator(near_cores=tuple(range(9)))
-    lanes = make_lanes(["cuda"], (0, 1), [gpu, gpu], physical=singles(9))
-    assert [lane.near_cores for lane in lanes] == [None, None]
-
-
 def test_fewer_cores_than_devices_are_shared() -> None:
     lanes = make_lanes(["cuda"], (0, 1), [], physical=singles(1))
     assert [lane.cores for lane in lanes] == [None, None]

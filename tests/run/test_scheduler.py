@@ -16,8 +16,7 @@ from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped, Took
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.room import kind_of
-from torchzoo.run.scheduler import STOPPED_S
-from torchzoo.run.workers import Exited, Message, Timed
+from torchzoo.run.workers import Exited, Timed
 from torchzoo.settings import Stage
 
 OOM = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.BUILD, message="out of memory")
@@ -351,22 +350,6 @@ def test_cases_may_come_while_it_runs_until_no_more_will() -> None:
     records = list(scheduler(workers, jobs=2, more=more).run(()))
     assert sorted(record.case.model for record in records) == ["a", "b", "c"]
     assert all(record.outcome == measured() for record in records)
-
-
-def test_it_waits_for_cases_when_it_has_none() -> None:
-    workers = FakeWorkers({"a": [GOOD]})
-    waits: list[float] = []
-
-    def wait(timeout_s: float) -> list[tuple[int, Message]]:
-        if not workers.left:
-            waits.append(timeout_s)
-            return []
-        return FakeWorkers.wait(workers, timeout_s)
-
-    workers.wait = wait  # type: ignore[method-assign]
-    feed: list[Plan] = [(), (), entries("a")]
-    assert len(list(scheduler(workers, more=lambda: feed.pop(0) if feed else None).run(()))) == 1
-    assert waits == [STOPPED_S, STOPPED_S]
 
 
 def test_the_lane_of_a_record_names_its_host() -> None:

@@ -72,16 +72,6 @@ def test_an_epoch_does_not_wait_for_who_was_measured() -> None:
     assert b_s == pytest.approx(20 + PATIENCE_S + 5)  # it stood still while a was measured
 
 
-def test_what_an_epoch_leaves_on_one_lane_waits_for_the_others_again() -> None:
-    # Two cases on each lane. One on the second lane compiles for long, so that the first epoch measures one on each.
-    quick: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
-    long: Script = [(1, Stage.COMPILE), (500, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
-    workers = FakeWorkers({"a": [quick], "b": [quick], "c": [quick], "d": [long]})
-    list(scheduler(workers, jobs=4, lanes=two_lanes()).run(entries(*"abcd", device="cuda")))
-    began = 1 + PATIENCE_S
-    assert [when for when, _ in workers.did("measure")][:3] == pytest.approx([began, began, began + 5 + PATIENCE_S])
-
-
 def test_who_waits_to_be_measured_takes_no_job_but_there_is_a_limit() -> None:
     slow: Script = [(500, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
     quick: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
@@ -91,13 +81,6 @@ def test_who_waits_to_be_measured_takes_no_job_but_there_is_a_limit() -> None:
     under_test.limits = limits
     assert len(list(under_test.run(entries("slow", *"abcdef", device="cuda")))) == 7
     assert 2 < workers.most_alive <= 4
-
-
-def test_how_long_a_worker_was_stopped_is_in_its_record() -> None:
-    slow: Script = [(1, Stage.COMPILE), (90, Stage.WAIT), (0, Stage.MEASURE), (1, measured()), (0, Exited(0))]
-    workers = FakeWorkers({"slow": [slow], "a": [GOOD]})
-    stopped_s = {r.case.model: r.paused_s for r in scheduler(workers).run(entries("slow", "a"))}
-    assert stopped_s == {"slow": pytest.approx(5.0), "a": 0.0}
 
 
 def test_environments_measure_a_case_in_the_order_in_which_it_was_started_whoever_is_ready_first() -> None:

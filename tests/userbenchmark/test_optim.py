@@ -21,7 +21,6 @@ from torchzoo.studies import userbenchmark
 from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.folders import import_folder
-from torchzoo.zoo.requirements import is_installed
 from torchzoo.zoo.spec import read_spec
 from user_models import make_collection, make_folder
 
@@ -190,14 +189,6 @@ def test_a_model_that_is_not_trained_is_skipped_with_its_reason(tmp_path: Path) 
     userbenchmark.load("optim").plan(choice)
     rules = read_spec(tmp_path / "models" / "sgd-fused@fixed").skips
     assert "fixed is not trained: there is nothing to learn" in [rule.reason for rule in rules]
-
-
-def test_the_benchmarks_that_need_libraries_have_them_listed() -> None:
-    """The default models of `optim` are in the zoo, and their libraries are known to the installer."""
-    specs = [find_models().spec(name) for name in import_optim().DEFAULT_MODELS]
-    assert len({spec.domain for spec in specs}) >= 5
-    assert all(isinstance(is_installed(requirement), bool) for spec in specs for requirement in spec.requirements)
-    assert all(Mode.TRAIN in spec.batch_size for spec in specs)
 
 
 # --- for real ---

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from benchmark_runs import module, report, run_of, table
+from benchmark_runs import report, run_of, table
 from torch import Tensor, nn
 
 from examples import compared, record
@@ -18,7 +18,6 @@ from torchzoo.measure.measure_case import Assignment, measure_case
 from torchzoo.record import DeviceState, Measured, Record
 from torchzoo.run.plan import skip_reason
 from torchzoo.settings import Settings
-from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 from user_models import make_folder
 
@@ -102,12 +101,11 @@ def test_a_step_that_fails_leaves_the_own_values() -> None:
         other_values.changed_step(FakeModel(nn.LayerNorm(4)), fails, ZEROS)
 
 
-@pytest.mark.parametrize("values", backends.info("power_values/values").options)
-def test_a_tiny_model_is_measured_with_each_kind_of_values(tmp_path: Path, values: str) -> None:
+def test_a_tiny_model_is_measured_with_other_values(tmp_path: Path) -> None:
     make_folder(tmp_path, "tiny")
     spec = find_models([tmp_path]).spec("tiny")
     case = Case(
-        model="tiny", mode=Mode.EVAL, device="cpu", backend=Backend("power_values/values", values), batch_size=2
+        model="tiny", mode=Mode.EVAL, device="cpu", backend=Backend("power_values/values", "trained"), batch_size=2
     )
     assert skip_reason(case, spec, {}) is None
     settings = Settings(time_limit_s=0.05, min_time_s=0.02)
@@ -152,11 +150,3 @@ def test_the_report_has_a_ratio_for_each_kind_of_values_and_means_of_those_at_th
     assert mean[0] == "geometric mean of 4 at the limit"
     assert mean[4].startswith("0.900x [")  # without e and f
     assert mean[2].endswith("(1 model: too few for an interval)")
-
-
-def test_the_plan_takes_ten_models_or_those_of_the_user(tmp_path: Path) -> None:
-    made = module("power_values").plan(Choice(folder=tmp_path))
-    assert len(made.patterns) == 10
-    assert made.settings.time_limit_s >= 6 * 4 * made.settings.block_s  # six rounds, for 95%
-    assert all(find_models().spec(name).batch_size[Mode.EVAL] for name in made.patterns)
-    assert module("power_values").plan(Choice(folder=tmp_path, patterns=("hf_Bert",))).patterns == ("hf_Bert",)

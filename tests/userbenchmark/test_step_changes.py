@@ -180,27 +180,13 @@ def test_a_scheduler_that_counts_updates_counts_those_of_a_changed_optimizer(tmp
     assert model.optimizer.step is own
 
 
-def test_reformers_square_root_is_computed_beside_the_vectors_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    modeling_reformer = SimpleNamespace(np=np)
-    monkeypatch.setitem(sys.modules, "transformers.models.reformer.modeling_reformer", modeling_reformer)
-    vectors = torch.arange(6.0).reshape(2, 3)
-
-    def divided() -> torch.Tensor:
-        return vectors / modeling_reformer.np.sqrt(64)
-
-    changed = changed_step(object(), divided, Backend("rsqrt"))  # type: ignore[arg-type]
-    with Operators() as seen:
-        torch.testing.assert_close(changed(), divided())
-    assert seen.counts["rsqrt"] == 1
-    assert modeling_reformer.np is np
-
-
 def test_a_square_root_that_divides_nothing_is_a_reasoned_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     modeling_reformer = SimpleNamespace(np=np)
     monkeypatch.setitem(sys.modules, "transformers.models.reformer.modeling_reformer", modeling_reformer)
     for step in (lambda: None, lambda: modeling_reformer.np.sqrt(64)):
         with pytest.raises(NotRunnable, match="no longer divides by a square root"):
             changed_step(object(), step, Backend("rsqrt"))()  # type: ignore[arg-type]
+        assert modeling_reformer.np is np
 
 
 def test_the_librarys_reformer_has_a_square_root_on_the_device_in_each_layer_and_gives_the_same() -> None:
@@ -249,12 +235,6 @@ def measured(tmp_path: Path, backend: Backend, mode: Mode) -> Measured:
     found = measure_case(Assignment(case=case, spec=spec, device="cpu", settings=settings))
     assert isinstance(found, Measured)
     return found
-
-
-def test_a_change_is_measured_beside_eager(tmp_path: Path) -> None:
-    found = measured(tmp_path, parse_backend("paper_optimizations/zero_grad:foreach"), Mode.TRAIN)
-    assert set(found.variants) == {"eager", "candidate"}
-    assert found.variants["candidate"].compilation is None
 
 
 def test_a_folder_of_the_user_brings_a_change_as_the_manual_says(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmark_runs import STUDIES, beside
+from benchmark_runs import NAMES, STUDIES, beside
 from study_records import of_plan, study_table
 from syrupy.assertion import SnapshotAssertion
 
@@ -70,10 +70,11 @@ def test_plans_and_documents_need_no_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from torchzoo.studies import study
+from torchzoo.studies import study, userbenchmark
 from torchzoo.studies.userbenchmark import Choice
-for name in {STUDIES}:
-    assert study.planned(study.load(name).plan(Choice(folder=Path({str(tmp_path)!r}) / name))), name
+for load, names in ((study.load, {STUDIES}), (userbenchmark.load, {NAMES})):
+    for name in names:
+        assert study.planned(load(name).plan(Choice(folder=Path({str(tmp_path)!r}) / name))), name
 assert 'torch' not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)

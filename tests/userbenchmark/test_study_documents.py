@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +13,6 @@ from examples import INDUCTOR, in_turns, measured, variant_result
 from torchzoo.case import Backend, Domain, Mode
 from torchzoo.record import ApiSurface, Breakdown, Record, StepTime
 from torchzoo.studies import study
-from torchzoo.studies.userbenchmark import Choice
 
 
 def test_compilers_counts_unsteady_models_apart_and_says_which_they_are() -> None:
@@ -111,11 +109,6 @@ def test_models_that_are_all_undecided_gain_nothing_and_lose_nothing() -> None:
         "",
     ]
     assert beside(text, "Mean speedup")[f"{kept}, all"][1].endswith("2 models; no difference is sure")
-
-
-def test_optimizations_have_time_to_decide_slow_models(tmp_path: Path) -> None:
-    request = study.load("paper_optimizations").plan(Choice(folder=tmp_path))
-    assert request.settings.time_limit_s >= 6 * 4 * 0.3  # six quads of a step of 0.3 s
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,8 @@ from torchzoo import cli
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.machine.differences import machine_kind
 from torchzoo.record import Skipped
-from torchzoo.run.resources import part_of
 from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.studies import study
-from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 
 # --- runs ---
@@ -183,22 +181,3 @@ def test_a_figure_that_is_missing_has_no_markup_of_its_own() -> None:
     text = study.document(study.load("paper_devices"), [run_of([example(model="resnet18")])]).text
     assert "\\`" not in text
     assert "(--from RUN RUN)" in beside(text, study_table())["all"][1]
-
-
-def test_the_parts_of_the_claim_join_to_its_plan(tmp_path: Path) -> None:
-    one = study.load("pt2_claim")
-    request = one.plan(Choice(folder=tmp_path))
-    whole = study.own_cases(one)
-    parts = [[case.case for case in study.planned(part_of(request, number, 3))] for number in (1, 2, 3)]
-    assert len({case for part in parts for case in part}) == sum(map(len, parts)) == len(whole)
-    kept = [
-        keep(
-            tmp_path / f"part{number}",
-            [msgspec.structs.replace(example(Skipped(reason="no")), case=case) for case in part],
-        )
-        for number, part in enumerate(parts)
-    ]
-    text = study.document(one, study.read_runs(one, kept)).text
-    assert "a part of the study" not in text
-    two = study.document(one, study.read_runs(one, kept[:2])).text
-    assert f"a part of the study: {len(parts[0]) + len(parts[1])} of the plan's {len(whole)} cases" in two

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,21 +98,6 @@ def test_what_a_users_own_code_does_is_one_clear_line(
 
 
 # --- plans ---
-
-
-def test_the_plan_resolves_and_the_report_is_loaded_without_torch(tmp_path: Path) -> None:
-    code = f"""
-import sys
-from pathlib import Path
-from torchzoo.studies import userbenchmark
-from torchzoo.zoo.catalog import find_models
-for name in {NAMES}:
-    request = userbenchmark.load(name).plan(userbenchmark.Choice(folder=Path({str(tmp_path)!r})))
-    assert find_models(map(Path, request.models_dirs)).select(request.patterns, request.suites), name
-assert 'torch' not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_command_line_overrides_the_plan(tmp_path: Path) -> None:

@@ -55,11 +55,6 @@ def test_a_wrong_backend_is_incorrect(tmp_path: Path, backend: Callable[..., str
     assert "gradients" in found.check.reason
 
 
-def test_eager_compiles_nothing(tmp_path: Path) -> None:
-    found = check(tmp_path)
-    assert (found.check.status, found.graphs) == (CheckStatus.CORRECT, None)
-
-
 def test_a_step_that_is_not_what_its_label_says_is_not_checked(tmp_path: Path) -> None:
     without_autocast = "\n    def eval_step(self):\n        return self.network(*self.batch.inputs)\n"
     with pytest.raises(NotRunnable, match="changes none of this model's operators"):
@@ -71,9 +66,3 @@ def test_a_backend_that_compiles_nothing_has_no_verdict(tmp_path: Path, backend:
     code = TINY + f"\n    def forward(self):\n        return {hidden}(*self.batch.inputs)\n"
     with pytest.raises(LabelNotReached, match="nothing to compile"):
         check(tmp_path, backend(is_right), code, mode=Mode.EVAL)
-
-
-def test_training_that_is_not_finite_in_eager_is_not_checked(tmp_path: Path, backend: Callable[..., str]) -> None:
-    code = TINY.replace("cross_entropy(outputs, targets)", "cross_entropy(outputs, targets) * float('nan')")
-    with pytest.raises(NotRunnable, match="not finite after 1 training step: the loss"):
-        check(tmp_path, backend(is_right), code)

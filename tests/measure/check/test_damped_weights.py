@@ -168,10 +168,6 @@ def test_what_looks_wrong_with_damped_weights_stays_open_while_rounding_is_still
     assert found.reason.startswith("nothing to judge by: gradients: for ")
 
 
-def test_without_a_backend_nothing_is_judged_with_other_weights() -> None:
-    assert "raised" not in check(Amplifying, Mode.TRAIN, precision=Precision.AMP).reason
-
-
 class Deep(Classifier):
     """Rounding to TF32 is enough for it."""
 

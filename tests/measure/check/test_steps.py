@@ -318,20 +318,6 @@ def test_later_steps_of_training_leave_loss_and_gradients_and_what_makes_no_upda
     assert ResultKind.PARAMETERS not in last.values
 
 
-def test_results_that_are_equal_in_all_steps_are_kept_once() -> None:
-    case = msgspec.structs.replace(CASE, mode=Mode.EVAL, backend=Backend("eager"), batch_size=8)
-    runs = Runs(case=case, spec=SPEC, model_class=Plain, device=CPU)
-    first, *later = runs.eager_inspected()[0]
-    output = first.values[ResultKind.OUTPUTS]["output"]
-    assert all(results.values[ResultKind.OUTPUTS]["output"] is output for results in later)
-
-
-def test_training_with_dropout_is_compiled_anew_and_says_so(backend: Any) -> None:
-    found = timed_and_checked(Classifier, Mode.TRAIN, backend(is_right))
-    assert found.status is CheckStatus.CORRECT
-    assert "dropout" in found.compiled_anew
-
-
 def test_a_measured_model_that_can_not_be_put_back_is_not_used(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     own = runs_module.StartState.restore
 

@@ -98,15 +98,6 @@ def test_transforms_are_watched_too() -> None:
     assert {"aten::tanh", "aten::tanh_backward"} <= set(surface.operators)
 
 
-def test_higher_order_operators_are_no_obstacle() -> None:
-    from torch.utils.checkpoint import checkpoint
-
-    x = torch.ones(3, requires_grad=True)
-    surface = step_api(lambda: checkpoint(torch.sin, x, use_reentrant=False).sum().backward())
-    assert surface.reason == ""
-    assert {"aten::sin", "aten::cos"} <= set(surface.operators)
-
-
 def test_a_step_that_a_mode_breaks_gives_the_rest_and_says_why() -> None:
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 
 from examples import INDUCTOR, compared, measured, record, rendered, variant_result
 from torchzoo import stats
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.passes import FIELDS, PASSES, Fields, PassRow
+from torchzoo.measure.passes import FIELDS, Fields
 from torchzoo.measure.passes import device_work as device_work_pass
 from torchzoo.measure.passes.breakdown import (
     breakdown,
@@ -24,7 +23,7 @@ from torchzoo.measure.passes.breakdown import (
     top_kernels,
 )
 from torchzoo.measure.passes.device_work import DeviceWork, device_work, measure_device_work
-from torchzoo.measure.passes.profiling import Activity, EventKind, union
+from torchzoo.measure.passes.profiling import Activity, EventKind
 from torchzoo.record import Breakdown, Kernel, StepTime
 from torchzoo.report import one_case, units
 
@@ -76,14 +75,6 @@ def test_what_crosses_from_one_step_into_the_next_counts_in_each_with_its_part()
     assert milliseconds(second) == (10, 2, 3)
 
 
-def test_the_three_shares_of_a_step_add_up_to_its_wall_time() -> None:
-    times = breakdown([kernel(0.5, 7.25), copy(7, 9)], [span(0, 10)], drop=0, is_nested=False)
-    shares = stats.shares(times)
-    assert shares is not None
-    assert (shares.active.value, shares.movement.value) == (pytest.approx(0.675), pytest.approx(0.175))
-    assert shares.active.value + shares.movement.value + shares.idle.value == pytest.approx(1.0)
-
-
 def test_the_shares_of_several_steps_add_up_and_lie_in_their_intervals() -> None:
     steps = (StepTime(1.0, 0.9, 0.0), StepTime(1.0, 0.8, 0.1), StepTime(8.0, 0.8, 0.8))
     shares = stats.shares(Breakdown(steps=steps, kernels=()))
@@ -92,10 +83,6 @@ def test_the_shares_of_several_steps_add_up_and_lie_in_their_intervals() -> None
     assert [part.value for part in parts] == [pytest.approx(0.25), pytest.approx(0.09), pytest.approx(0.66)]
     assert sum(part.value for part in parts) == pytest.approx(1.0, abs=1e-12)
     assert all(part.low <= part.value <= part.high for part in parts)
-
-
-def test_a_union_is_disjoint_and_in_order() -> None:
-    assert union([(5, 9), (1, 2), (2, 4), (6, 7)]) == [(1, 4), (5, 9)]
 
 
 def test_dropped_steps_count_neither_in_the_times_nor_among_the_kernels() -> None:
@@ -138,11 +125,6 @@ def test_the_devices_work_becomes_fields_of_the_record(
     context: Any = SimpleNamespace(variant=own, clock=None, ranks=SimpleNamespace(own=own))
     assert device_work_pass.measure(context)() == fields
     assert fields.keys() <= FIELDS
-
-
-@pytest.mark.parametrize("row", PASSES, ids=lambda row: row.module)
-def test_each_row_of_the_passes_has_a_module(row: PassRow) -> None:
-    assert callable(row.load())
 
 
 def test_kernels_are_ranked_by_their_total_time() -> None:
@@ -316,11 +298,6 @@ def test_without_a_breakdown_nothing_is_said_of_it_and_one_that_failed_says_why(
     text = table(measured(variants={"eager": failed}))
     assert "note: eager: no breakdown: no permission" in text
     assert "inside operators" not in text
-
-
-def test_records_with_a_breakdown_survive_json() -> None:
-    kept = record(measured(variants={"eager": variant_result(breakdown=PROFILED)}))
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=type(kept)) == kept
 
 
 def test_a_share_of_nothing_has_a_width_all_the_same() -> None:

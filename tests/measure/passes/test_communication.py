@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -27,25 +29,23 @@ KERNEL = {
 }
 
 
-def test_a_kernel_of_nccl_counts_the_larger_of_what_goes_in_and_comes_out() -> None:
-    assert call_of(KERNEL, world=4) == CollectiveCall("all_gather", 800, 12_500)
+GLOO = {"name": "gloo:all_gather", "dur": 1, "args": {"Input Dims": [[10, 3]], "Input type": ["float"]}}
 
 
-def test_a_kernel_without_facts_has_no_bytes() -> None:
-    """As in the replay of a CUDA graph."""
-    assert call_of({**KERNEL, "args": {}}, world=4) == CollectiveCall("unknown", None, 12_500)
-
-
-def test_an_operation_of_gloo_tells_only_what_goes_in() -> None:
-    event = {"name": "gloo:all_gather", "dur": 1, "args": {"Input Dims": [[10, 3]], "Input type": ["float"]}}
-    assert call_of(event, world=2) == CollectiveCall("all_gather", 240, 1000)
-    assert call_of({**event, "name": "gloo:all_reduce"}, world=2) == CollectiveCall("all_reduce", 120, 1000)
-
-
-def test_other_events_are_no_collectives() -> None:
-    assert call_of({**KERNEL, "name": "void gemm()"}, world=2) is None
-    assert call_of({**KERNEL, "cat": "cpu_op"}, world=2) is None
-    assert call_of({"name": "c10d::allreduce_", "dur": 3}, world=2) is None
+@pytest.mark.parametrize(
+    ("event", "call"),
+    [
+        (KERNEL, CollectiveCall("all_gather", 800, 12_500)),  # the larger of what goes in and comes out
+        ({**KERNEL, "args": {}}, CollectiveCall("unknown", None, 12_500)),  # as in the replay of a CUDA graph
+        (GLOO, CollectiveCall("all_gather", 480, 1000)),  # tells only what goes in
+        ({**GLOO, "name": "gloo:all_reduce"}, CollectiveCall("all_reduce", 120, 1000)),
+        ({**KERNEL, "name": "void gemm()"}, None),
+        ({**KERNEL, "cat": "cpu_op"}, None),
+        ({"name": "c10d::allreduce_", "dur": 3}, None),
+    ],
+)
+def test_what_an_event_says_of_a_collective(event: dict[str, Any], call: CollectiveCall | None) -> None:
+    assert call_of(event, world=4) == call
 
 
 def test_each_call_takes_as_long_as_on_the_rank_that_waited_least() -> None:

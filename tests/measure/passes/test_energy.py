@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 import torch
 from test_breakdown import table
 
-from examples import measured, record, variant_result
+from examples import measured, variant_result
 from torchzoo import stats
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes.energy import measure_energy
 from torchzoo.record import Energy, EnergyWindow
-from torchzoo.report import units
 
 CPU = torch.device("cpu")
 
@@ -65,16 +63,6 @@ def test_joules_per_step_are_power_times_time_although_the_counter_is_coarse(ste
     assert per_step.confidence >= 0.95
 
 
-def test_a_window_that_did_not_wait_for_ticks_would_be_worse() -> None:
-    device = FakeDevice(step_s=0.007, power_w=400.0, tick_s=0.1)
-    energy = device.measure(0.007)
-    assert energy is not None
-    for window in energy.windows:
-        ticks = window.energy_j / (400.0 * 0.1)
-        assert ticks == pytest.approx(round(ticks), abs=1e-3)  # whole ticks, and the time of as many
-        assert window.elapsed_s == pytest.approx(0.1 * round(ticks), abs=0.022)
-
-
 @pytest.mark.parametrize(("step_s", "windows"), [(0.4, 6), (2.5, 2), (30.0, 1)])
 def test_slow_steps_take_no_more_than_they_must(step_s: float, windows: int) -> None:
     device = FakeDevice(step_s=step_s, power_w=300.0, tick_s=0.05)
@@ -102,18 +90,6 @@ def test_a_case_shows_energy_per_step_and_per_sample() -> None:
     assert "20.000 J [20.000, 20.000]" in lines["energy of a step"]
     assert "5.00 J" in lines["energy of a sample"]  # of four
     assert "energy" not in table(measured(), device="cuda")
-
-
-def test_records_with_energy_survive_json() -> None:
-    kept = record(measured(variants={"eager": variant_result(energy=Energy(windows=(EnergyWindow(3, 0.6, 9.0),)))}))
-    again = msgspec.json.decode(msgspec.json.encode(kept), type=type(kept))
-    assert again == kept
-    assert again.outcome.variants["eager"].energy.energy_j == 9.0
-
-
-@pytest.mark.parametrize(("value_j", "text"), [(1234.0, "1.23 kJ"), (45.6, "45.6 J"), (0.0789, "78.9 mJ")])
-def test_joules(value_j: float, text: str) -> None:
-    assert units.energy(value_j) == text
 
 
 @pytest.mark.gpu

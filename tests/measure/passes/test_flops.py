@@ -26,10 +26,9 @@ def by_operator(step: Callable[[], Any]) -> dict[str, int]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_resnet18_at_224_is_363_gflop_an_image(device: str) -> None:
+def test_resnet18_at_224_is_363_gflop_an_image() -> None:
     models = pytest.importorskip("torchvision.models")
-    with torch.device(device):
+    with torch.device("meta"):
         network, images = models.resnet18().eval(), torch.zeros(1, 3, 224, 224)
     work = count_work(lambda: network(images))
     assert work.total / 1e9 == pytest.approx(3.63, abs=0.005)
