@@ -24,10 +24,9 @@ from statistics import fmean, median
 
 import msgspec
 
-from torchzoo.analysis.compare import compare_in_turns
+from torchzoo.analysis.compare import Side, compare_in_turns
 from torchzoo.analysis.judge import LogRatio, pair_ratio
 from torchzoo.case import Case
-from torchzoo.history.ab_folder import Side
 from torchzoo.history.nights import is_measured
 from torchzoo.record import EAGER_VARIANT, Measured
 from torchzoo.stats import latency_s

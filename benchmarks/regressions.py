@@ -172,7 +172,7 @@ def show_noise(runs: list[Run], cases: list[Case]) -> None:
     for number, run in enumerate(runs, 1):
         noises = [one for one in noise_of(run) if one.case in cases]
         spreads = [one.between for one in noises if one.between is not None]
-        bound = sum(one.is_device_bound for one in noises)
+        bound = sum(one.bound == "device" for one in noises)
         print(
             f"session {number}: {bound} of {len(noises)} cases bound by the device; standard deviation between "
             f"processes {100 * median(spreads):.2f}% (median of cases), {100 * max(spreads):.2f}% (worst)"

@@ -31,7 +31,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import fresh_cache, get_dtype_size, run_and_get_code
 
 from torchzoo import stats
-from torchzoo.analysis.kernels import busy_ratio, longest_kernels, short_name
+from torchzoo.analysis.roofline import busy_ratio, longest_kernels, short_name
 from torchzoo.case import Mode
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.fresh_turns import SizeResult

@@ -11,7 +11,7 @@ from examples import CASE, INDUCTOR
 from in_this_process import torchzoo
 from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.commands.from_python import parsed
-from torchzoo.commands.options import _PASS_EFFECTS, OPTIONS, without_effect
+from torchzoo.commands.options import EFFECTS, without_effect
 
 COMPILED: dict[str, Any] = {"backend": INDUCTOR}
 RANKS: dict[str, Any] = {"world": 2, "parallel": Parallel.TP}
@@ -24,8 +24,8 @@ def case(**changes: Any) -> Case:
 
 
 #: What is said of each option that may have no effect.
-SAID = {option.flags[-1]: option.without for option in OPTIONS.values() if option.without}
-SAID |= {f"--{one.replace('_', '-')}": says for one, (_, says) in _PASS_EFFECTS.items()}
+FLAGS = {name: f"--{name.replace('_', '-')}" for name in EFFECTS}
+SAID = {flag: f"{flag} has no effect: {EFFECTS[name][1]}" for name, flag in FLAGS.items()}
 
 
 #: Words that have no effect beside these cases, and cases beside which they have one.
@@ -41,6 +41,7 @@ WITHOUT_EFFECT: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
     "--devices": (["--devices", "0"], {}, ON_GPU),
     "--cache": (["--cache", "warm"], {}, COMPILED),
     "--memory-alone": (["--memory-alone"], {}, COMPILED),
+    "--compile-stats": (["--compile-stats"], {}, COMPILED),
     "--energy": (["--energy"], {}, ON_GPU),
 }
 #: What gives an effect, where no other case does: other words.

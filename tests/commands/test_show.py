@@ -11,7 +11,7 @@ import pytest
 
 from examples import INDUCTOR, ROOT, measured, record, results_of
 from kept_runs import MESSAGE, against_eager, incorrect, keep
-from torchzoo.analysis.find_case import find_case
+from torchzoo.analysis.cases import find_case
 from torchzoo.case import Mode, Precision
 from torchzoo.cli import main
 from torchzoo.errors import UsageError

@@ -137,7 +137,8 @@ WRONG = {
 def test_wrong_usage_is_one_clear_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHZOO_ENV_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "base").mkdir(parents=True)
+    (tmp_path / "odd" / "base" / "run.json").write_text("{}")
     (tmp_path / "odd" / "ab.json").write_text('{"base": 7}')
     (tmp_path / "a file").write_text("x" * 200)
     said = refused(*shlex.split(line.format(long="/" + "x" * 20_000)))

@@ -99,6 +99,7 @@ def test_a_folder_is_not_used_twice_at_once_or_for_two_bisections(tmp_path: Path
         with pytest.raises(StoreError, match="another torchzoo is at work"), BisectLog.opened(tmp_path):
             pass
         log.begin(asked())
+    (tmp_path / "bisect.jsonl").touch()
     with pytest.raises(StoreError, match="go on with --resume"), BisectLog.opened(tmp_path):
         pass
     (tmp_path / "bisect.json").write_text("{}")

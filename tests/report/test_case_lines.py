@@ -11,7 +11,6 @@ import pytest
 from examples import INDUCTOR, ROOT, measured, record, results_of, run_of
 from kept_runs import against_eager, everything, failed, incorrect, keep
 from torchzoo.analysis.cases import ReportData, read_report_data
-from torchzoo.analysis.ranking import SortKey
 from torchzoo.case import Backend, Mode
 from torchzoo.cli import main
 from torchzoo.record import Block, CheckStatus, Record, StopReason
@@ -19,7 +18,7 @@ from torchzoo.report import terminal, terminal_report
 from torchzoo.report.case_lines import without_middle
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of, remarks_of
 from torchzoo.report.summary import summary
-from torchzoo.report.terminal_report import View
+from torchzoo.report.terminal_report import SortKey, View
 
 SCREEN = (24, 80)  # lines and columns
 

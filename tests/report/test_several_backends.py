@@ -9,13 +9,13 @@ import pytest
 from examples import INDUCTOR, compared, measured, results_of
 from examples import record as example
 from kept_runs import against_eager
-from torchzoo.analysis.beside_eager import beside_eager
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.totals import sections
 from torchzoo.case import Backend
 from torchzoo.record import Block, Failed, FailureKind, Record
 from torchzoo.report import some_cases
 from torchzoo.report.document import Table
+from torchzoo.report.some_cases import beside_eager
 from torchzoo.settings import Stage
 
 OTHER = Backend("tvm")

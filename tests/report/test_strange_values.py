@@ -52,7 +52,7 @@ def show(records: list[Record], **about: Any) -> None:
     run = run_of(records, **about)
     data = ReportData(runs=(run,), cases=tuple(case_results(run)), not_run=0, superseded=0)
     for name in ("table", "md", "csv", "json", "svg"):
-        FORMATS[name].write(data, io.StringIO())
+        FORMATS[name][1](data, io.StringIO())
 
 
 @pytest.mark.parametrize("value", [None, 0, -1, 1e308, 10**18, "x", []], ids=repr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.refusals import late_compilations, refusals, unsteady_words
 from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case, Domain
+from torchzoo.errors import UsageError, nearest
 from torchzoo.machine.differences import why_not_together
 from torchzoo.record import Check, Checked, CheckStatus, Failed, Manifest, Measured, Outcome, Record, Skipped
 from torchzoo.store import Run, StoreError, read_run
@@ -186,15 +188,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_report_data(paths: Sequence[Path], *, in_turns: bool = False) -> ReportData:
-    """Read runs into one report. If several runs have the same case, the last of them in `paths` counts.
-
-    Args:
-        paths: the folders of the runs.
-        in_turns: as for `read_run`.
-
-    Raises:
-        StoreError: a path holds no such run, no run has records, or the runs differ in machine, software or settings.
-    """
+    """Read runs into one report. If several runs have the same case, the last of them in `paths` counts."""
     runs = tuple(read_run(path, in_turns=in_turns) for path in dict.fromkeys(paths))
     for run in runs:
         _check_stands_with(runs[0], run)
@@ -248,9 +242,39 @@ def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
 
 
 def _check_stands_with(first: Run, other: Run) -> None:
-    """Raise `StoreError` if two runs differ in machine, software or settings."""
     if why := why_not_together(first.manifest, other.manifest):
         raise StoreError(
             f"{first.path} and {other.path} can't stand in one report: {why}. "
             "Report each alone, or compare them with `torchzoo compare`"
         )
+
+
+# --- a case by its words ---
+
+SHOWN = 5  # matching cases that a message lists
+
+
+def find_case(results: Sequence[CaseResult], words: Sequence[str]) -> CaseResult:
+    """The case whose label (`resnet18 train cuda inductor bs16`) is these words, or the only case that has them all.
+
+    Each word, which may be a glob, matches one word of the label: the model, the mode, the device, the backend ...
+    """
+    asked = [part for word in words for part in word.split()]
+    exact = [result for result in results if result.case.label().split() == asked]
+    found = exact or [result for result in results if _has_all(result, asked)]
+    text = " ".join(asked)
+    if not found:
+        known = dict.fromkeys(word for result in results for word in result.case.label().split())
+        hints = [nearest(word, known) for word in asked if not any(fnmatchcase(other, word) for other in known)]
+        hint = " ".join(filter(None, hints)) or "`torchzoo report RUN` lists its cases"
+        raise UsageError(f"no case of the run matches '{text}': {hint}")
+    if len(found) > 1:
+        labels = [result.case.label() for result in found]
+        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+        raise UsageError(f"{len(labels)} cases match '{text}', add words of one: {'; '.join(labels[:SHOWN])}{more}")
+    return found[0]
+
+
+def _has_all(result: CaseResult, asked: Sequence[str]) -> bool:
+    label = result.case.label().split()
+    return all(any(fnmatchcase(word, pattern) for word in label) for pattern in asked)

@@ -63,33 +63,16 @@ def change_points(
         p_value: the greatest p-value of a change point.
         least_magnitude: the least change that counts, as a share: 0.05 for 5% either way; 0: any.
         least_length: the fewest values on each side of a change point.
-
-    Raises:
-        ValueError: a value is infinite, zero or negative; or an option is out of its range.
     """
-    _check_options(window, p_value, least_magnitude, least_length)
     given = np.asarray(values, dtype=np.float64)
     places = np.flatnonzero(~np.isnan(given))
     kept = given[places]
-    if not np.all(np.isfinite(kept) & (kept > 0)):
-        raise ValueError("the values of a series must be positive numbers")
     logs = np.log(kept)
     weak = weak_points(logs, window=window, p_value=min(1.0, WEAKER * p_value), least_length=least_length)
     strict = strict_points(logs, weak, p_value=p_value, least_log=math.log1p(least_magnitude))
     return tuple(
         _described(kept, logs, start, place, end, int(places[place])) for start, place, end in pieces(strict, len(kept))
     )
-
-
-def _check_options(window: int, p_value: float, least_magnitude: float, least_length: int) -> None:
-    if least_length < 1:
-        raise ValueError(f"the least length must be 1 or more, not {least_length}")
-    if window < 2 * least_length:
-        raise ValueError(f"a window of {window} values has no two sides of {least_length}")
-    if not 0 < p_value < 1:
-        raise ValueError(f"the p-value must be between 0 and 1, not {p_value}")
-    if not 0 <= least_magnitude < math.inf:
-        raise ValueError(f"the least magnitude must be 0 or more, not {least_magnitude}")
 
 
 def pieces(points: Sequence[int], length: int) -> list[tuple[int, int, int]]:
@@ -102,15 +85,9 @@ def pieces(points: Sequence[int], length: int) -> list[tuple[int, int, int]]:
 
 
 def weak_points(logs: _Floats, *, window: int, p_value: float, least_length: int = LEAST_LENGTH) -> list[int]:
-    """Places where windows of the series can be split, in order, at least `least_length` apart.
+    """Places where windows of the series of logarithms (T,) can be split, in order, at least `least_length` apart.
 
     Windows overlap by half of their length. Each is searched alone.
-
-    Args:
-        logs: (T,) the logarithms of the values.
-        window: the most values of a window.
-        p_value: the greatest p-value of a split.
-        least_length: the fewest values on each side of a split.
     """
     found: set[int] = set()
     start = 0
@@ -194,16 +171,10 @@ def _apart(logs: _Floats, points: list[int], least_length: int) -> list[int]:
 
 
 def strict_points(logs: _Floats, points: Sequence[int], *, p_value: float, least_log: float = 0.0) -> list[int]:
-    """The points that stay when each is tested between its neighbours.
+    """The points of a series of logarithms (T,) that stay when each is tested between its neighbours.
 
-    The weakest point that fails is taken away, and its neighbours are tested again with their longer pieces, until
-    all pass.
-
-    Args:
-        logs: (T,) the logarithms of the values.
-        points: places in order.
-        p_value: the greatest p-value that passes.
-        least_log: the least difference of the means of the logarithms that passes.
+    The weakest point that fails is taken away, and its neighbours are tested again with their longer pieces, until all
+    pass. A point fails if its p-value is too large, or the means differ by less than `least_log`.
     """
     kept = list(points)
     while kept:
@@ -226,10 +197,8 @@ def strict_points(logs: _Floats, points: Sequence[int], *, p_value: float, least
 def t_test(before: _Floats, after: _Floats) -> float:
     """The two-sided p-value of Student's t test with a common variance, for two pieces of logarithms.
 
-    The common variance is what lets a piece of two values, or one, be tested: its own spread would tell nothing.
-
-    Returns:
-        1.0 where nothing can be tested: pieces that are equal, or one value on each side.
+    The common variance is what lets a piece of two values, or one, be tested: its own spread would tell nothing. Pieces
+    that are equal, and one value on each side, give 1.
     """
     difference, error, degrees = _difference(before, after)
     if degrees < 1 or abs(difference) <= _ROUNDING:

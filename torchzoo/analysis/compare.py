@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -133,19 +134,11 @@ def compare_runs(
     metrics: Sequence[Metric] = tuple(Metric),
     in_turns: bool = False,
 ) -> RunComparison:
-    """Compare `candidate` with `base`.
+    """Compare `candidate` with `base`, two runs that may differ in the kinds of `across`.
 
-    Args:
-        base: the run before.
-        candidate: the run after.
-        threshold: the least difference that matters: 0.07 for 7%; None: chosen for each case by its noise.
-        across: the kinds of differences that the runs may have.
-        metrics: the metrics to judge.
-        in_turns: whether equal repeats of both runs were measured one right after the other. Repeats of a case that
-            only one run measured are then left out.
-
-    Raises:
-        UsageError: the runs have a difference that `across` lacks, or have no case in common.
+    `threshold` is the least difference that matters, as a share; None: chosen for each case by its noise. With
+    `in_turns`, equal repeats of both runs were measured one right after the other, and repeats that only one run has
+    are left out.
     """
     differences = run_differences(base, candidate)
     check_accepted(differences, across)
@@ -215,6 +208,22 @@ def check_accepted(differences: Iterable[Difference], across: frozenset[Differen
             f"the runs differ in {' and '.join(missing)} ({'; '.join(texts)}): if that difference is the point, add "
             f"--across={','.join(refused)}"
         )
+
+
+AB_FILE = "ab.json"  # of the folder of an A/B
+
+
+class Side(enum.StrEnum):
+    """The runs in the folder of an A/B."""
+
+    BASE = "base"
+    CANDIDATE = "candidate"
+
+
+def are_sides(base: Path, candidate: Path) -> bool:
+    """Whether two runs are the sides of one A/B, whose processes were measured in turns."""
+    folder = base.resolve().parent
+    return (folder / AB_FILE).is_file() and {base.resolve(), candidate.resolve()} == {folder / side for side in Side}
 
 
 # --- cases and their status ---

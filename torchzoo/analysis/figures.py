@@ -136,9 +136,6 @@ def case_figures(records: Sequence[Record]) -> CaseFigures:
     """The figures of one case from the processes that measured it. Records with other outcomes are ignored.
 
     The intervals include the differences between processes (`stats.processes_estimate`).
-
-    Raises:
-        ValueError: no record has the outcome `Measured`.
     """
     each = [_of_one(record, record.outcome) for record in records if isinstance(record.outcome, Measured)]
     if not each:

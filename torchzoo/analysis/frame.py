@@ -52,23 +52,6 @@ class Unit(enum.StrEnum):
         return whole.get(self, "Float64")
 
 
-class Better(enum.StrEnum):
-    """The better one of two values of a figure: the smaller or the larger."""
-
-    LESS = "less"
-    MORE = "more"
-
-
-_BETTER = {
-    Unit.BYTES: Better.LESS,
-    Unit.SECONDS: Better.LESS,
-    Unit.RATIO: Better.LESS,  # of the candidate to eager
-    Unit.JOULES: Better.LESS,
-    Unit.BYTES_PER_STEP: Better.LESS,
-    Unit.PER_SECOND: Better.MORE,
-}
-
-
 #: The figures of a case by their names.
 Row = dict[str, Any]
 
@@ -87,7 +70,6 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     of: Of = ""
     measured: Of = ""
-    better: Better | None = None
 
     def value(self, result: CaseResult) -> Any:
         """The figure of a case, unrounded; None if the case does not have it."""
@@ -120,13 +102,11 @@ def _of_axis(axis: Axis) -> Figure:
 
 
 def _any(name: str, unit: Unit, text: str, of: Of = "") -> Figure:
-    """A figure of the `CaseResult` of any case."""
     return Figure(name=name, unit=unit, text=text, of=of or name)
 
 
-def _measured(name: str, unit: Unit, text: str, of: Of = "", better: Better | None = None) -> Figure:
-    """A figure of the `CaseFigures` of measured cases."""
-    return Figure(name=name, unit=unit, text=text, measured=of or name, better=better or _BETTER.get(unit))
+def _measured(name: str, unit: Unit, text: str, of: Of = "") -> Figure:
+    return Figure(name=name, unit=unit, text=text, measured=of or name)
 
 
 def _of_both(name: str, unit: Unit, text: str, of: Of = "") -> tuple[Figure, Figure]:
@@ -143,35 +123,25 @@ def _raw(name: str, unit: Unit, text: str, of: Of = "") -> tuple[Figure, Figure]
 
 
 def _compiled(name: str, unit: Unit, text: str, of: Of = "") -> Figure:
-    """A figure of the `Compilation` of a candidate."""
     return _measured(name, unit, text, lambda figures: follow(figures.candidate, f"raw.compilation.{of or name}"))
 
 
 def _with_interval(figure: Figure) -> tuple[Figure, ...]:
-    """The five columns of a figure that is an `Estimate`."""
-    name = figure.name
+    name, unit = figure.name, figure.unit
 
     def end(field: str) -> Callable[[CaseFigures], float | None]:
         return lambda figures: (
             getattr(found, field) if (found := figure.found(figures)) and found.has_interval else None
         )
 
+    confidence = f"probability that the interval of {name} holds the true value"
+    count = f"samples (blocks or quads) behind {name}"
     return (
         figure,
-        _measured(f"{name}_low", figure.unit, f"lower end of the interval of {name}", end("low"), figure.better),
-        _measured(f"{name}_high", figure.unit, f"upper end of the interval of {name}", end("high"), figure.better),
-        _measured(
-            f"{name}_confidence",
-            Unit.SHARE,
-            f"probability that the interval of {name} holds the true value",
-            end("confidence"),
-        ),
-        _measured(
-            f"{name}_count",
-            Unit.COUNT,
-            f"samples (blocks or quads) behind {name}",
-            lambda figures: follow(figure.found(figures), "count"),
-        ),
+        _measured(f"{name}_low", unit, f"lower end of the interval of {name}", end("low")),
+        _measured(f"{name}_high", unit, f"upper end of the interval of {name}", end("high")),
+        _measured(f"{name}_confidence", Unit.SHARE, confidence, end("confidence")),
+        _measured(f"{name}_count", Unit.COUNT, count, lambda figures: follow(figure.found(figures), "count")),
     )
 
 
@@ -207,14 +177,6 @@ def _graphs(result: CaseResult) -> Any:
 def outcome_name(result: CaseResult) -> str:
     """`measured`, `checked`, `skipped` or `failed`."""
     return {Measured: MEASURED, Checked: CHECKED, Skipped: SKIPPED, Failed: FAILED}[type(result.outcome)]
-
-
-def _throughput(variant: str) -> Callable[[CaseFigures], float]:
-    return lambda figures: figures.samples_per_s(getattr(figures, variant))
-
-
-def _is_finite(figures: CaseFigures) -> bool:
-    return all(variant.result_is_finite for variant in figures.measured.variants.values())
 
 
 def leak_check(variant: VariantResult) -> leaks.LeakCheck | None:
@@ -260,11 +222,17 @@ FIGURES: tuple[Figure, ...] = (
             "speedup",
             Unit.RATIO,
             "eager time over candidate time, paired; above 1 the candidate is faster",
-            better=Better.MORE,
         )
     ),
-    _measured("eager_throughput_per_s", Unit.PER_SECOND, f"eager: {_THROUGHPUT}", _throughput("eager")),
-    _measured("throughput_per_s", Unit.PER_SECOND, f"candidate (else eager): {_THROUGHPUT}", _throughput("shown")),
+    _measured(
+        "eager_throughput_per_s", Unit.PER_SECOND, f"eager: {_THROUGHPUT}", lambda one: one.samples_per_s(one.eager)
+    ),
+    _measured(
+        "throughput_per_s",
+        Unit.PER_SECOND,
+        f"candidate (else eager): {_THROUGHPUT}",
+        lambda one: one.samples_per_s(one.shown),
+    ),
     _measured("sample_unit", Unit.TEXT, "what throughput counts", "measured.sample_unit"),
     *_raw("first_step_s", Unit.SECONDS, "wall time of the first step, compilation included"),
     *_raw("first_step_cpu_s", Unit.SECONDS, "CPU time of the first step, compilers' processes included"),
@@ -306,17 +274,9 @@ FIGURES: tuple[Figure, ...] = (
         "memory.host_peak_rss_bytes",
     ),
     *_raw("host_uss_bytes", Unit.BYTES, "host memory unique to the process", "memory.host_uss_bytes"),
+    _measured("eager_peak_bytes", Unit.BYTES, f"eager: {_PEAK}", lambda figures: figures.peak_bytes(figures.eager)),
     _measured(
-        "eager_peak_bytes",
-        Unit.BYTES,
-        f"eager: {_PEAK}",
-        lambda figures: figures.peak_bytes(figures.eager),
-    ),
-    _measured(
-        "peak_bytes",
-        Unit.BYTES,
-        f"candidate (else eager): {_PEAK}",
-        lambda figures: figures.peak_bytes(figures.shown),
+        "peak_bytes", Unit.BYTES, f"candidate (else eager): {_PEAK}", lambda figures: figures.peak_bytes(figures.shown)
     ),
     _measured(
         "bound",
@@ -378,7 +338,12 @@ FIGURES: tuple[Figure, ...] = (
         _growth(leaks.Measure.HOST),
     ),
     _outcome("parameters", Unit.COUNT, "of the model"),
-    _measured("result_is_finite", Unit.FLAG, "no NaN or infinity in the result of either variant", _is_finite),
+    _measured(
+        "result_is_finite",
+        Unit.FLAG,
+        "no NaN or infinity in the result of either variant",
+        lambda one: all(two.result_is_finite for two in one.measured.variants.values()),
+    ),
     _measured("host_syncs", Unit.TEXT, "why the step waits for the device by nature", "measured.host_syncs"),
     _outcome("threads", Unit.COUNT, "CPU threads of PyTorch"),
     _measured(
@@ -426,9 +391,5 @@ def values(result: CaseResult) -> Row:
 
 
 def figure(name: str) -> Figure:
-    """The entry of `FIGURES` with this name.
-
-    Raises:
-        KeyError: no figure has this name.
-    """
+    """The entry of `FIGURES` with this name."""
     return _BY_NAME[name]

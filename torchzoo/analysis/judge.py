@@ -49,7 +49,7 @@ import enum
 import math
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -210,10 +210,8 @@ def pairs_of(case: Case, base: Iterable[RunFigure], candidate: Iterable[RunFigur
 def judge(pairs: Sequence[FigurePair], threshold: float | None = None, *, in_turns: bool = False) -> list[Finding]:
     """Judge each pair, in order. All pairs of a comparison must be given at once, because of Holm's method.
 
-    Args:
-        pairs: cases and metrics that both sides have.
-        threshold: the least difference that matters: 0.07 for 7%; None: chosen for each case by its noise.
-        in_turns: whether processes at equal places of both sides were measured one right after the other.
+    `threshold` is the least difference that matters, as a share; None: chosen for each case by its noise. With
+    `in_turns`, processes at equal places of both sides were measured one right after the other.
     """
     times = [pair for pair in pairs if not pair.metric.is_memory]
     tests = [_tested(pair, ratio) for pair, ratio in zip(times, _ratios(times, in_turns=in_turns), strict=True)]
@@ -260,10 +258,7 @@ def _tested(pair: FigurePair, ratio: LogRatio | None) -> _Tested:
 def host_slack(value: float, base_loops_s: Sequence[float], candidate_loops_s: Sequence[float]) -> tuple[float, str]:
     """The part of a difference that the host's own speed explains, and a remark about it.
 
-    Args:
-        value: the logarithm of candidate over base. A host whose speed changed the other way explains nothing.
-        base_loops_s: the times of the host's loop in the base's processes.
-        candidate_loops_s: the times of the host's loop in the candidate's processes.
+    `value` is the logarithm of candidate over base. A host whose speed changed the other way explains nothing.
     """
     if not base_loops_s or not candidate_loops_s:
         return math.inf, "the host's own speed was not recorded"
@@ -298,19 +293,31 @@ def _time_finding(one: _Tested, p_value: float, threshold: float | None, error_r
         elif math.exp(-near) < interval.low and interval.high < math.exp(near):
             verdict = Verdict.SAME
         interval = _without_confidence_of_few(pair, interval)
+    return _finding(
+        pair,
+        verdict,
+        interval,
+        same_within=same_within,
+        p_value=None if ratio is None else p_value,
+        sees=sees,
+        remark=one.remark,
+    )
+
+
+def _finding(pair: FigurePair, verdict: Verdict, ratio: Estimate, **more: Any) -> Finding:
+    value = median if pair.metric.is_memory else stats.processes_value
+    base, candidate = (float(value(side)) for side in pair.values)
+    counts = map(len, pair.values)
     return Finding(
         case=pair.case,
         metric=pair.metric,
         verdict=verdict,
         base=base,
         candidate=candidate,
-        ratio=interval,
-        p_value=None if ratio is None else p_value,
-        same_within=same_within,
-        sees=sees,
-        base_processes=len(pair.values[0]),
-        candidate_processes=len(pair.values[1]),
-        remark=one.remark,
+        ratio=ratio,
+        base_processes=next(counts),
+        candidate_processes=next(counts),
+        **more,
     )
 
 
@@ -339,27 +346,9 @@ def _memory_finding(pair: FigurePair, threshold: float | None) -> Finding:
         verdict, remark = Verdict.INCONCLUSIVE, pair.doubt
     else:
         verdict = Verdict.MORE if ratio > 1 else Verdict.LESS
-    return Finding(
-        case=pair.case,
-        metric=pair.metric,
-        verdict=verdict,
-        base=base,
-        candidate=candidate,
-        ratio=Estimate(
-            value=ratio,
-            low=min(values[1]) / max(values[0]),
-            high=max(values[1]) / min(values[0]),
-            confidence=0.0,
-            count=min(map(len, values)),
-            of="range",
-        ),
-        p_value=None,
-        same_within=threshold,
-        sees=None,
-        base_processes=len(values[0]),
-        candidate_processes=len(values[1]),
-        remark=remark,
-    )
+    low, high = min(values[1]) / max(values[0]), max(values[1]) / min(values[0])
+    spread = Estimate(value=ratio, low=low, high=high, confidence=0.0, count=min(map(len, values)), of="range")
+    return _finding(pair, verdict, spread, same_within=threshold, p_value=None, sees=None, remark=remark)
 
 
 # --- ratios and their errors ---
@@ -415,13 +404,8 @@ def log_ratio(base: Sequence[float], candidate: Sequence[float], *, in_turns: bo
     """The ratio of the candidate's values to the base's. At least one side must have several values.
 
     With several values on both sides, the error is that of Welch's t (Biometrika 34, 1947), its degrees of freedom
-    rounded down. With several on one side only, their spread is used for the other side, too.
-
-    Args:
-        base: the median of each process, or the value of each run.
-        candidate: the values of the other side.
-        in_turns: whether values at equal places of both sides were measured one right after the other. Then, from
-            `PAIRS_FROM` of them on, the error is that of the paired t, which excludes noise that both of a pair share.
+    rounded down. With several on one side only, their spread is used for the other side, too. From `PAIRS_FROM` values
+    that were measured in turns on, the error is that of the paired t, which excludes noise that both of a pair share.
     """
     logs = [[math.log(value) for value in side] for side in (base, candidate)]
     counts = [len(side) for side in logs]
@@ -447,19 +431,18 @@ def pair_ratio(base: Sequence[float], candidate: Sequence[float]) -> LogRatio:
 
 
 def _ratios(pairs: Sequence[FigurePair], *, in_turns: bool) -> list[LogRatio | None]:
-    """The ratio of each pair; None if it has no error."""
     found = [_own_ratio(pair, in_turns=in_turns) for pair in pairs]
     for metric in Metric if in_turns else (Metric.OVER_EAGER,):
         places = [n for n, pair in enumerate(pairs) if pair.metric is metric and pair.of_processes]
         sides = [pairs[n].values for n in places]
-        own = [_if_paired(*values) for values in sides] if in_turns else [found[n] for n in places]
+        own = (
+            [pair_ratio(*both) if len(both[0]) == len(both[1]) > 1 else None for both in sides]
+            if in_turns
+            else [found[n] for n in places]
+        )
         for n, shared in zip(places, with_shared_variance(own, [min(map(len, one)) for one in sides]), strict=True):
             found[n] = shared or found[n]
     return found
-
-
-def _if_paired(base: Sequence[float], candidate: Sequence[float]) -> LogRatio | None:
-    return pair_ratio(base, candidate) if len(base) == len(candidate) > 1 else None
 
 
 def _own_ratio(pair: FigurePair, *, in_turns: bool) -> LogRatio | None:
@@ -499,9 +482,7 @@ class SharedVariance(msgspec.Struct, frozen=True, kw_only=True):
 def with_shared_variance(ratios: Sequence[LogRatio | None], processes: Sequence[int]) -> list[LogRatio | None]:
     """The ratios with errors from all cases together; None for each case that keeps its own error.
 
-    Args:
-        ratios: one for each case; None where it is not known.
-        processes: the processes of each case on its smaller side. Below `PROCESSES_FROM`, a case keeps its own error.
+    A case with fewer than `PROCESSES_FROM` processes on a side keeps its own error.
     """
     enough = [ratio if count >= PROCESSES_FROM else None for ratio, count in zip(ratios, processes, strict=True)]
     shared = shared_variance([ratio for ratio in enough if ratio is not None])

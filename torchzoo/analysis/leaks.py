@@ -68,11 +68,7 @@ class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(growth: Growth) -> LeakCheck:
-    """Judge the growth over the second half of the steps. The first half may fill caches and buffers.
-
-    Raises:
-        ValueError: there are fewer than eight steps.
-    """
+    """Judge the growth over the second half of the steps. The first half may fill caches and buffers."""
     series = {
         Measure.DEVICE: growth.device_bytes,
         Measure.HEAP: growth.heap_bytes,
@@ -86,9 +82,6 @@ def slope(values: Sequence[float]) -> Slope:
     """The Theil-Sen slope of equally spaced values: the median of the slopes of all pairs. Outliers do not change it.
 
     The bounds are those of Sen (1968): ranks among the pairs' slopes, by the normal approximation of Kendall's S.
-
-    Raises:
-        ValueError: there are fewer than four values, too few for bounds.
     """
     n = len(values)
     if n < 4:

@@ -34,11 +34,7 @@ class CaseRatio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def case_ratio(processes: Sequence[Sequence[float]], *, cluster: str) -> CaseRatio:
-    """A case's ratio from the ratios of its processes, combined by `processes_estimate`.
-
-    Raises:
-        ValueError: a process has no ratios, there is no process, or a ratio is not positive.
-    """
+    """A case's ratio from the ratios of its processes, combined by `processes_estimate`."""
     if not processes or any(not ratios or min(ratios) <= 0 for ratios in processes):
         raise ValueError("a geometric mean needs cases with positive values")
     return CaseRatio(cluster=cluster, own=processes_estimate(processes))
@@ -65,9 +61,6 @@ def geomean_of(cases: Sequence[CaseRatio]) -> Estimate:
 
     The interval is Student's t over clusters, by the residuals of a ratio of sums (Cochran, Sampling Techniques, 1977,
     6.4): clusters may have unlike numbers of cases. `count` is the number of clusters.
-
-    Raises:
-        ValueError: there is no case.
     """
     if not cases:
         raise ValueError("a geometric mean needs cases with positive values")
@@ -91,25 +84,13 @@ def geomean_of(cases: Sequence[CaseRatio]) -> Estimate:
 
 
 def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
-    """The geometric mean over cases of the median of each case's ratios. Each case is a cluster of its own.
-
-    Raises:
-        ValueError: there is no case, a case has no ratios, or a ratio is not positive.
-    """
+    """The geometric mean over cases of the median of each case's ratios. Each case is a cluster of its own."""
     return geomean_of([case_ratio([ratios], cluster=str(number)) for number, ratios in enumerate(samples)])
 
 
 def mean(values: Sequence[float], *, of: str = "models", least: float = -math.inf, most: float = math.inf) -> Estimate:
-    """The arithmetic mean, of models or of steps, with Student's t.
-
-    Args:
-        values: the value of each model or step.
-        of: the name of what the values belong to: models, or samples.
-        least: the least possible mean, where the interval ends.
-        most: the greatest possible mean, where the interval ends.
-
-    Raises:
-        ValueError: there is no value.
+    """The arithmetic mean of models or samples, with Student's t. The interval ends at the least and the greatest
+    possible mean.
     """
     if not values:
         raise ValueError("a mean needs values")
@@ -126,9 +107,6 @@ def share(values: Sequence[float]) -> Estimate:
 
     The interval holds for values that are all 0 or 1, and has a width even if all are equal. For values in between, as
     of a model with one of two cases, it is too wide rather than too narrow.
-
-    Raises:
-        ValueError: there is no value.
     """
     if not values:
         raise ValueError("a mean needs values")

@@ -52,12 +52,7 @@ class PeaksFileError(TorchzooError):
 def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
     """The known peaks of the device of that name; empty for a device in neither table.
 
-    Args:
-        device_name: the name that torch gives.
-        threads: the number of threads of a CPU, on which its peaks depend; None for an accelerator.
-
-    Raises:
-        PeaksFileError: the file of measured peaks can't be read.
+    Those of a CPU depend on its number of threads.
     """
     compute: dict[str, Peak] = {}
     memory = None
@@ -77,11 +72,7 @@ def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
 
 
 def bus_ceiling_bytes_per_s(device_name: str, world: int, collective: str) -> float | None:
-    """The measured bus bandwidth of a large collective between `world` devices; None if it was not measured.
-
-    Raises:
-        PeaksFileError: the file of measured peaks can't be read.
-    """
+    """The measured bus bandwidth of a large collective between `world` devices; None if it was not measured."""
     found = read_measured(measured_file()).get(measured_key(device_name, None, world))
     rate = found.bus_gb_per_s.get(collective) if found is not None else None
     return rate * 1e9 if rate is not None else None
@@ -130,11 +121,7 @@ def measured_file() -> Path:
 
 
 def read_measured(path: Path) -> dict[str, MeasuredPeaks]:
-    """The measured peaks in the file at `path`; empty if there is no file.
-
-    Raises:
-        PeaksFileError: the file has other contents, or can't be read.
-    """
+    """The measured peaks in the file at `path`; empty if there is no file."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -144,11 +131,7 @@ def read_measured(path: Path) -> dict[str, MeasuredPeaks]:
 
 
 def keep_measured(path: Path, key: str, peaks: MeasuredPeaks) -> None:
-    """Write the peaks of one device into the file, and keep those of other devices. Make the file's folder if needed.
-
-    Raises:
-        PeaksFileError: the file can't be read or written.
-    """
+    """Write the peaks of one device into the file, and keep those of other devices."""
     import yaml
 
     known = read_measured(path) | {key: peaks}

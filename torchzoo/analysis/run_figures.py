@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean, median
+from typing import Any
 
 import msgspec
 
@@ -73,8 +74,9 @@ def run_figures(case: Case, processes: Sequence[Measured]) -> list[RunFigure]:
     """The figures of a case, from the processes that measured it: at most one for each metric, in their order."""
     if not processes:
         return []
+    times = times_s(processes)
     found = [
-        _latency(processes),
+        _of_step(Metric.LATENCY, processes, times) if all(times) else None,
         _over_eager(processes),
         _memory(processes, Metric.DEVICE_MEMORY),
         _memory(processes, Metric.HOST_MEMORY),
@@ -101,11 +103,6 @@ def log_error(values: Sequence[float]) -> float | None:
     return math.log(own.high / own.low) / (2 * NormalDist().inv_cdf((1 + own.confidence) / 2))
 
 
-def _latency(processes: Sequence[Measured]) -> RunFigure | None:
-    values = times_s(processes)
-    return _of_step(Metric.LATENCY, processes, values) if all(values) else None
-
-
 def _over_eager(processes: Sequence[Measured]) -> RunFigure | None:
     if any(CANDIDATE_VARIANT not in one.variants for one in processes):
         return None
@@ -119,6 +116,18 @@ def _over_eager(processes: Sequence[Measured]) -> RunFigure | None:
 def _of_step(
     metric: Metric, processes: Sequence[Measured], values: Sequence[Sequence[float]], eager_s: float | None = None
 ) -> RunFigure:
+    return _time(
+        metric,
+        processes,
+        values,
+        log_error=log_error(values[0]) if len(values) == 1 else None,
+        is_device_bound=all(bound_of(one, shown_variant(one)) is Bound.DEVICE for one in processes),
+        always_shared=all(map(was_shared, processes)),
+        eager_s=eager_s,
+    )
+
+
+def _time(metric: Metric, processes: Sequence[Measured], values: Sequence[Sequence[float]], **more: Any) -> RunFigure:
     estimate = stats.processes_estimate(values)
     return RunFigure(
         metric=metric,
@@ -127,11 +136,8 @@ def _of_step(
         high=estimate.high,
         confidence=estimate.confidence,
         processes=tuple(map(median, values)),
-        log_error=log_error(values[0]) if len(values) == 1 else None,
-        is_device_bound=all(bound_of(one, shown_variant(one)) is Bound.DEVICE for one in processes),
         host_loop_s=_host_loop_s(processes),
-        always_shared=all(map(was_shared, processes)),
-        eager_s=eager_s,
+        **more,
     )
 
 
@@ -142,18 +148,9 @@ def _compile_time(processes: Sequence[Measured]) -> RunFigure | None:
     cache = caches.pop() if len(caches) == 1 else None
     if cache in (None, CacheMode.SHARED) or any(one.traced for one in compiled) or min(values) <= 0:
         return None  # shared caches may hold other parts; writing a trace takes time; an unreadable time is 0
-    estimate = stats.processes_estimate([[value] for value in values])
-    return RunFigure(
-        metric=Metric.COMPILE_TIME,
-        basis=cache.value,
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        confidence=estimate.confidence,
-        processes=tuple(values),
-        log_error=0.0 if len(values) == 1 else None,
-        host_loop_s=_host_loop_s(processes),
-    )
+    own = [[value] for value in values]
+    error = 0.0 if len(values) == 1 else None
+    return _time(Metric.COMPILE_TIME, processes, own, basis=cache.value, log_error=error)
 
 
 def _memory(processes: Sequence[Measured], metric: Metric) -> RunFigure | None:

@@ -9,18 +9,14 @@ from torchzoo.record import DeviceState, Measured
 #: The reason that holds if the device draws all the power that it may, which depends on the values in a step.
 POWER_CAP = "software power cap"
 
-#: nvmlClocksEventReasons: bit, name, and whether the device throttles: it runs slower than it was set to.
-_REASONS = (
-    (0x001, "idle", False),
-    (0x002, "applications clocks", False),
-    (0x004, POWER_CAP, True),
-    (0x008, "hardware slowdown", True),
-    (0x010, "sync boost", False),
-    (0x020, "software thermal slowdown", True),
-    (0x040, "hardware thermal slowdown", True),
-    (0x080, "hardware power brake", True),
-    (0x100, "display clocks", False),
-)
+#: The bits of nvmlClocksEventReasons for which the device throttles: it runs slower than it was set to.
+_SLOWDOWNS = {
+    0x004: POWER_CAP,
+    0x008: "hardware slowdown",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+}
 
 #: A reason is left out if it lowered the clocks for a smaller share of the latency pass.
 LEAST_SHARE = 0.01
@@ -54,19 +50,6 @@ def was_shared(measured: Measured) -> bool:
     return bool(measured.device_was_busy) or foreign_processes(measured) > 0
 
 
-def always_shared(processes: Iterable[Measured]) -> bool:
-    """Whether other processes used the device, or had it open, during the measurement of each process."""
-    return all(map(was_shared, processes))
-
-
-def reasons(mask: int) -> list[str]:
-    """The name of each bit that is set, or its value (`0x200`) for an unknown bit."""
-    known = sum(bit for bit, _, _ in _REASONS)
-    named = [name for bit, name, _ in _REASONS if mask & bit]
-    rest = mask & ~known
-    return [*named, *(hex(1 << place) for place in range(rest.bit_length()) if rest >> place & 1)]
-
-
 def throttled_shares(before: DeviceState, after: DeviceState, elapsed_s: float) -> dict[str, float]:
     """The share of the time between two readings in which the device throttled, for each reason that NVML counts."""
     return {
@@ -78,10 +61,8 @@ def throttled_shares(before: DeviceState, after: DeviceState, elapsed_s: float) 
 
 def slowdowns(masks: Iterable[int | None]) -> list[str]:
     """The reasons in any of the masks for which a device throttles: power, heat, brake, slowdown."""
-    seen = 0
-    for mask in masks:
-        seen |= mask or 0
-    return [name for bit, name, is_slowdown in _REASONS if is_slowdown and seen & bit]
+    known = [mask for mask in masks if mask is not None]
+    return [name for bit, name in _SLOWDOWNS.items() if any(mask & bit for mask in known)]
 
 
 def _states(measured: Measured) -> list[DeviceState]:

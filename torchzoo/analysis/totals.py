@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
@@ -180,37 +181,14 @@ def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatio
 
 
 class CaseRatios:
-    """The ratios of all cases."""
+    """The ratios of all cases, by their names."""
 
     def __init__(self, results: Sequence[CaseResult]) -> None:
-        self._of: dict[str, dict[int, CaseRatio]] = {
-            name: {}
-            for name in (
-                "speedup",
-                "speedup_or_1",
-                "speedup_at_least_1",
-                "time_ratio",
-                "host_memory_ratio",
-                "device_memory_ratio",
-                "device_time_ratio",
-            )
-        }
+        self._of: defaultdict[str, dict[int, CaseRatio]] = defaultdict(dict)
         for result in results:
-            if not result.has_candidate or not result.is_timed or result.status in NO_SPEEDUP:
-                continue
-            if not result.passed:
-                self._of["speedup_or_1"][id(result)] = ratio_of(result.case, [[1.0]])
-                continue
-            speedup = ratio_of(result.case, paired_ratios(result))
-            self._of["speedup"][id(result)] = self._of["speedup_or_1"][id(result)] = speedup
-            self._of["speedup_at_least_1"][id(result)] = at_least_1(speedup)
-            self._of["time_ratio"][id(result)] = inverse(speedup)
-            figures = result.figures
-            assert figures is not None
-            for name in ("host_memory_ratio", "device_memory_ratio", "device_time_ratio"):
-                value = getattr(figures, name)
-                if value is not None:
-                    self._of[name][id(result)] = ratio_of(result.case, [[value]])
+            if result.has_candidate and result.is_timed and result.status not in NO_SPEEDUP:
+                for name, ratio in _ratios(result).items():
+                    self._of[name][id(result)] = ratio
 
     def geomean(self, name: str, results: Iterable[CaseResult]) -> Estimate | None:
         """The geometric mean of a ratio over the cases that have it; None if no case has.
@@ -219,6 +197,20 @@ class CaseRatios:
         """
         cases = [self._of[name][id(result)] for result in results if id(result) in self._of[name]]
         return geomean_of(cases) if cases else None
+
+
+def _ratios(result: CaseResult) -> dict[str, CaseRatio]:
+    if not result.passed:
+        return {"speedup_or_1": ratio_of(result.case, [[1.0]])}
+    speedup, figures = ratio_of(result.case, paired_ratios(result)), result.figures
+    own = {name: getattr(figures, name) for name in ("host_memory_ratio", "device_memory_ratio", "device_time_ratio")}
+    return {
+        "speedup": speedup,
+        "speedup_or_1": speedup,
+        "speedup_at_least_1": at_least_1(speedup),
+        "time_ratio": inverse(speedup),
+        **{name: ratio_of(result.case, [[value]]) for name, value in own.items() if value is not None},
+    }
 
 
 def ratio_of(case: Case, processes: Sequence[Sequence[float]]) -> CaseRatio:
@@ -279,31 +271,19 @@ def _latency(result: CaseResult) -> Estimate:
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals, outliers, one device against another, and the cases that did not pass."""
+    """Totals, outliers, one device against another, and the cases by their status."""
 
     sections: tuple[Section, ...]
     outliers: tuple[Outlier, ...]
     device_ratios: tuple[DeviceRatio, ...]
-    failed: tuple[CaseResult, ...]
-    incorrect: tuple[CaseResult, ...]
-    refused: tuple[CaseResult, ...]
-    unsteady: tuple[CaseResult, ...]
-    skipped: tuple[CaseResult, ...]
+    by_status: dict[Status, list[CaseResult]]
 
 
 def overview(results: Sequence[CaseResult]) -> Overview:
     """Group the results of all cases of a report."""
-
-    def of(status: Status) -> tuple[CaseResult, ...]:
-        return tuple(result for result in results if result.status is status)
-
     return Overview(
         sections=sections(results),
         outliers=outliers(results),
         device_ratios=device_ratios(results),
-        failed=of(Status.FAILED),
-        incorrect=of(Status.INCORRECT),
-        refused=of(Status.REFUSED),
-        unsteady=of(Status.UNSTEADY),
-        skipped=of(Status.SKIPPED),
+        by_status={status: [result for result in results if result.status is status] for status in Status},
     )

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from torchzoo.analysis.compare import Side
 from torchzoo.analysis.judge import REPEATS
 from torchzoo.commands.arguments import check_given, share_of, spec_text, usable_path, write
 from torchzoo.commands.compare import OK, REGRESSION
@@ -16,7 +17,6 @@ from torchzoo.environments.parsing import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest
-from torchzoo.history.ab_folder import Side
 from torchzoo.record import Record
 from torchzoo.report import terminal
 from torchzoo.report.remarks import one_line
@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     request = AbRequest(base=base, candidate=candidate, run=run_request(arguments, repeats=REPEATS))
     if arguments.output is not None:
-        with ab.begun(request, arguments.output):
-            return _measure(request, arguments.output, arguments)
+        ab.begin(request, arguments.output)
+        return _measure(request, arguments.output, arguments)
     with tempfile.TemporaryDirectory(prefix="torchzoo-ab-") as folder:
         ab.begin(request, Path(folder))
         return _measure(request, Path(folder), arguments)

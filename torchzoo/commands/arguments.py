@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,11 +43,7 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The patterns and suites in the arguments of `add_models`.
-
-    Raises:
-        UsageError: neither a pattern nor a suite was given.
-    """
+    """The patterns and suites in the arguments of `add_models`."""
     suites = words(arguments.suite)
     if not arguments.models and not suites:
         raise UsageError("name at least one MODEL, a glob, a domain, all or a --suite; see `torchzoo list`")
@@ -72,25 +68,22 @@ def part(text: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def positive_int(text: str, most: int = MOST_THREADS) -> int:
-    """A whole number from 1 to `most`."""
-    value = whole_number(text, 1, most)
-    if value is None:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1 and at most {most}, found '{text}'")
-    return value
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A parser of whole numbers within these bounds."""
+
+    def read(text: str) -> int:
+        value = whole_number(text, least, most)
+        if value is None:
+            what = f"expected a whole number of at least {least} and at most {most}"
+            raise argparse.ArgumentTypeError(f"{what}, found '{text}'")
+        return value
+
+    return read
 
 
-def repeat_count(text: str) -> int:
-    """A number of processes, from 1 to `MOST_REPEATS`."""
-    return positive_int(text, MOST_REPEATS)
-
-
-def seed(text: str) -> int:
-    """A seed, from -2**63 to 2**63 - 1."""
-    value = whole_number(text, LEAST_SEED, MOST_SEED)
-    if value is None:
-        raise argparse.ArgumentTypeError(f"expected a whole number from -2**63 to 2**63 - 1, found '{text}'")
-    return value
+positive_int = whole(1, MOST_THREADS)
+repeat_count = whole(1, MOST_REPEATS)
+seed = whole(LEAST_SEED, MOST_SEED)
 
 
 def seconds(text: str) -> float:
@@ -113,20 +106,18 @@ def share_of(text: str) -> float:
     return share
 
 
-def indices(text: str) -> tuple[int, ...]:
-    """Device numbers such as 0,1,2, without duplicates."""
-    found = [whole_number(word, 0, MOST_DEVICES) for word in text.split(",")]
-    if None in found:
-        raise argparse.ArgumentTypeError(f"expected device numbers such as 0,1,2, found '{text}'")
-    return tuple(dict.fromkeys(number for number in found if number is not None))
+def _numbers(least: int, example: str) -> Callable[[str], tuple[int, ...]]:
+    def read(text: str) -> tuple[int, ...]:
+        found = [whole_number(word, least, MOST_DEVICES) for word in text.split(",")]
+        if None in found:
+            raise argparse.ArgumentTypeError(f"expected numbers from {least} on such as {example}, found '{text}'")
+        return tuple(dict.fromkeys(number for number in found if number is not None))
+
+    return read
 
 
-def counts(text: str) -> tuple[int, ...]:
-    """Numbers of ranks such as 1,2,4, without duplicates."""
-    found = [whole_number(word, 1, MOST_DEVICES) for word in text.split(",")]
-    if None in found:
-        raise argparse.ArgumentTypeError(f"expected numbers from 1 on such as 1,2,4, found '{text}'")
-    return tuple(dict.fromkeys(number for number in found if number is not None))
+#: Parsers of lists of devices and of numbers of ranks, without duplicates.
+indices, counts = _numbers(0, "0,1,2"), _numbers(1, "1,2,4")
 
 
 def size_in_bytes(text: str) -> int:
@@ -166,21 +157,16 @@ def recorded_path(text: str) -> Path:
     return path
 
 
-def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
-    """The members of an enum in a comma list, without duplicates.
-
-    Raises:
-        UsageError: a word is no member, or the list is empty.
-    """
-    members = {member.value: member for member in kind}  # type: ignore[attr-defined]
-    chosen = []
-    for word in filter(None, text.split(",")):
+def choices(text: str, known: Iterable[_Choice], what: str) -> tuple[_Choice, ...]:
+    """The members of an enum in a comma list, without duplicates."""
+    members = {str(member): member for member in known}
+    chosen = words(text)
+    for word in chosen:
         if word not in members:
             raise UsageError(unknown(what, word, members))
-        chosen.append(members[word])
     if not chosen:
         raise UsageError(f"no {what} given; known: {', '.join(members)}")
-    return tuple(dict.fromkeys(chosen))
+    return tuple(members[word] for word in chosen)
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -222,11 +208,7 @@ def _device(word: str) -> str:
 
 
 def backends_of(text: str) -> tuple[Backend, ...]:
-    """Return the backends of a comma list, each once.
-
-    Raises:
-        UsageError: a listed backend does not have that mode, or the list is empty.
-    """
+    """Return the backends of a comma list, each once."""
     chosen = words(text)
     if not chosen or any(word.startswith(":") for word in chosen):
         raise UsageError(f"not a backend: '{text}'; write eager, inductor or inductor:max-autotune")
@@ -234,11 +216,7 @@ def backends_of(text: str) -> tuple[Backend, ...]:
 
 
 def folder(path: Path, option: str) -> Path:
-    """Return the folder at `path`, and make it if it does not exist.
-
-    Raises:
-        UsageError: the folder can't be made.
-    """
+    """Return the folder at `path`, and make it if it does not exist."""
     folder = path.resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -247,26 +225,23 @@ def folder(path: Path, option: str) -> Path:
     return folder
 
 
-def kept_run(path: Path) -> Run:
-    """Read a run that has records, and print the number of unreadable lines to standard error.
+def say_damage(run: Run) -> None:
+    """Print the number of unreadable lines of a run, if any, to standard error."""
+    if run.damage:
+        terminal.say(f"torchzoo: {run.damage}")
 
-    Raises:
-        StoreError: there is no run at `path`, or it has no records.
-    """
+
+def kept_run(path: Path) -> Run:
+    """Read a run that has records, and print the number of unreadable lines to standard error."""
     found = read_run(path)
-    if found.damage:
-        terminal.say(f"torchzoo: {found.damage}")
+    say_damage(found)
     if not found.records:
         raise StoreError(f"{path} holds no records yet")
     return found
 
 
 def write(text: str, path: Path | None) -> None:
-    """Print the text, or write it to a file.
-
-    Raises:
-        UsageError: the file can't be written.
-    """
+    """Print the text, or write it to a file."""
     if path is None:
         print(text, end="")
         return
@@ -279,16 +254,8 @@ def write(text: str, path: Path | None) -> None:
 def check_given(
     arguments: argparse.Namespace, obeyed: Collection[str], why: str, written: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse arguments that have no effect. `arguments.parser` is their parser.
-
-    Args:
-        arguments: what the parser returned.
-        obeyed: the destinations of arguments that have an effect.
-        why: the reason, the beginning of the message.
-        written: the spelling of options whose destination differs.
-
-    Raises:
-        UsageError: another argument was given; the message names all of them.
+    """Refuse arguments whose destinations are not in `obeyed`, for the reason `why`; `written` spells those that
+    differ.
     """
     defaults = arguments.parser.parse_args([])
     names = {"models": "MODEL", **(written or {})}

@@ -11,14 +11,21 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.analysis.cases import CaseResult, Status, read_report_data
-from torchzoo.analysis.find_case import find_case
+from torchzoo.analysis.cases import CaseResult, Status, find_case, read_report_data
 from torchzoo.commands.ab import say_record
-from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
+from torchzoo.commands.arguments import (
+    check_given,
+    positive_int,
+    recorded_path,
+    say_damage,
+    share_of,
+    spec_text,
+    usable_path,
+)
 from torchzoo.commands.options import OPTIONS, add_nightly_index, add_options, run_request
 from torchzoo.environments.make import prepare
 from torchzoo.environments.parsing import with_index
-from torchzoo.errors import TorchzooError, UsageError
+from torchzoo.errors import UsageError
 from torchzoo.files import safe_name
 from torchzoo.history.ab_evidence import AbJudge
 from torchzoo.history.bisection import Ending
@@ -115,13 +122,16 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.resume if arguments.resume is not None else arguments.output
     if folder is None:
         raise UsageError("name a folder for the verdicts with -o DIR, or a bisection to continue with --resume DIR")
-    asked = _asked(arguments) if arguments.resume is None else None
-    with BisectLog.opened(folder, resume=asked is None) as log:
-        asked = _asked_before(arguments, log) if asked is None else asked
+    if arguments.resume is not None:
+        check_given(arguments, ("resume", "lanes", "quiet"), "--resume keeps what the bisection began with")
+    begun = _asked(arguments) if arguments.resume is None else None
+    with BisectLog.opened(folder, resume=begun is None) as log:
+        asked = begun or log.asked()
+        asked = msgspec.structs.replace(asked, lanes=arguments.lanes or asked.lanes)
         judge = AbJudge(asked, folder / "records", ignore if arguments.quiet else say_record)
-        if arguments.resume is None:
+        if begun is not None:
             for spec in (asked.versions[0], asked.versions[-1]):
-                prepare(spec)  # if that fails, the folder is still free for a corrected command
+                prepare(spec)  # an end that can't be made is an error, and no skipped version
             log.begin(asked)
         _say_known(log)
         terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
@@ -131,17 +141,12 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             terminal.say(f"torchzoo: all verdicts are kept; go on with: torchzoo bisect --resume {folder}")
             raise
-        except TorchzooError:
-            if arguments.resume is None:
-                log.take_back()
-            raise
     for line in _result_lines(result, insides, asked):
         terminal.show_line(line)
     return FOUND if any(culprit.is_exact for culprit in result.culprits) else NOT_FOUND
 
 
 def _insides(result: Result, asked: Asked, judge: AbJudge, folder: Path) -> list[Inside | None]:
-    """The responsible part of inductor for each culprit, or None if inductor's own bisector can't find it."""
     found: list[Inside | None] = []
     good = asked.versions[0]
     for number, culprit in enumerate(result.culprits, start=1):
@@ -160,16 +165,10 @@ def _insides(result: Result, asked: Asked, judge: AbJudge, folder: Path) -> list
 
 
 def _look_into(path: Path, words: Sequence[str]) -> int:
-    """Find the responsible part of inductor for each incorrect case, or for the case that has these words.
-
-    Raises:
-        StoreError: the run can't be read.
-        UsageError: not exactly one case has the words, or its results are not incorrect.
-    """
+    """Find the responsible part of inductor for each incorrect case, or for the case that has these words."""
     data = read_report_data([path])
     (read,) = data.runs
-    if read.damage:
-        terminal.say(f"torchzoo: {read.damage}")
+    say_damage(read)
     chosen = [result for result in data.cases if result.status is Status.INCORRECT]
     if words:
         named = find_case(data.cases, words)
@@ -208,17 +207,6 @@ def _show_inside(result: CaseResult, read: Run) -> bool:
 
 
 def _asked(arguments: argparse.Namespace) -> Asked:
-    """The request of the command line, with all versions.
-
-    Raises:
-        UsageError: the request has not exactly one case, or there is no version between the two.
-    """
-    made = _asked_without_versions(arguments)
-    found = candidates(made.good, made.bad, pre_releases=made.pre_releases)
-    return msgspec.structs.replace(made, versions=found)
-
-
-def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
     if arguments.good is None or arguments.bad is None:
         raise UsageError("name both versions: --good SPEC --bad SPEC")
     kind = Kind(arguments.metric)
@@ -230,10 +218,11 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
     one_device = msgspec.structs.replace(request.axes, devices=request.axes.devices or ("",), repeats=1)
     if len(models) != 1 or len(list(one_device.combinations())) > 1:
         raise UsageError("a bisection follows one case: name one model, and one value of each axis")
+    good, bad = (with_index(spec, arguments.nightly_index) for spec in (arguments.good, arguments.bad))
     return Asked(
-        good=with_index(arguments.good, arguments.nightly_index),
-        bad=with_index(arguments.bad, arguments.nightly_index),
-        versions=(),
+        good=good,
+        bad=bad,
+        versions=candidates(good, bad, pre_releases=arguments.pre),
         request=request,
         words=tuple(_words(arguments)),
         kind=kind,
@@ -241,25 +230,6 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
         lanes=arguments.lanes or 1,
         pre_releases=arguments.pre,
     )
-
-
-def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
-    """The request of the bisection in the log. The command line may repeat it.
-
-    Raises:
-        UsageError: an argument differs from the log's; only --lanes may.
-    """
-    before = log.asked()
-    if arguments.lanes is not None:
-        before = msgspec.structs.replace(before, lanes=arguments.lanes)
-    if arguments.good is None and arguments.bad is None:
-        check_given(arguments, ("resume", "output", "lanes", "quiet"), "--resume keeps what the bisection began with")
-        return before
-    now = msgspec.structs.replace(_asked_without_versions(arguments), versions=before.versions, lanes=before.lanes)
-    differing = [name for name in Asked.__struct_fields__ if getattr(now, name) != getattr(before, name)]
-    if differing:
-        raise UsageError(f"{log.path} began with another {differing[0].replace('_', ' ')}: leave out all but --resume")
-    return before
 
 
 def _words(arguments: argparse.Namespace) -> Iterable[str]:

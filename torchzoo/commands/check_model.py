@@ -136,18 +136,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _folder(given: Path) -> Path:
-    """The folder given by its path, or by the name of a model."""
-    if given.is_dir():
-        return given.resolve()
-    folders = find_models().folders
-    if str(given) in folders:
-        return folders[str(given)].resolve()
-    hint = nearest(str(given), folders, otherwise="`torchzoo new NAME --like resnet18` makes one")
-    raise UsageError(f"no model folder {given}: {hint}")
+    folders = {} if given.is_dir() else find_models().folders
+    if not given.is_dir() and str(given) not in folders:
+        hint = nearest(str(given), folders, otherwise="`torchzoo new NAME --like resnet18` makes one")
+        raise UsageError(f"no model folder {given}: {hint}")
+    return folders.get(str(given), given).resolve()
 
 
 def _left_to_fill_in(folder: Path) -> list[str]:
-    """A line on the places that a person must still write."""
     places = []
     for path in [folder / "metadata.yaml", *sorted(folder.rglob("*.py"))]:
         numbers = to_fill_in(path.read_text(encoding="utf-8", errors="replace"))
@@ -163,12 +159,7 @@ def _next_command(folder: Path, modes: tuple[Mode, ...]) -> str:
 
 
 def check(folder: Path, *, writes: bool) -> FolderCheck:
-    """Check a folder.
-
-    Args:
-        folder: the model's folder.
-        writes: whether missing lines of metadata.yaml will be written. If not, they break the contract.
-    """
+    """Check a folder. Without `writes`, lines that metadata.yaml lacks break the contract."""
     path = folder / "metadata.yaml"
     try:
         given = read_yaml(path, dict[str, Any])
@@ -185,7 +176,6 @@ def check(folder: Path, *, writes: bool) -> FolderCheck:
 
 
 def _for_now(given: Mapping[str, Any], folder: Path) -> ModelSpec:
-    """The spec, with placeholders for fields that are still to be computed."""
     filled = {"parameters": 0, "batch_size": {}, "smoke_batch_size": SMOKE_BATCH, **given}
     spec = msgspec.convert(filled, ModelSpec)
     return msgspec.structs.replace(spec, name=folder.name, folder=str(folder), collection="")
@@ -217,20 +207,15 @@ def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes
         notes += step_notes(spec)
         counted, not_counted = _count(spec)
         notes += not_counted
-        differs = [mode for mode, gflop in counted.items() if not _is_same(gflop, spec.gflop_per_step.get(mode))]
-        if differs:
+        if any(abs(new - spec.gflop_per_step.get(mode, -1.0)) > SAME_GFLOP * new for mode, new in counted.items()):
             lines["gflop_per_step"] = _gflop_line(spec.gflop_per_step | counted)
     if not writes:
-        broken += [_missing(name, line) for name, line in lines.items() if name in MEANING or name in given]
+        fault = {name: f"has another {name} than was counted" for name in given}
+        fault |= {name: f"has no {name} ({meaning})" for name, meaning in MEANING.items()}
+        broken += [f"metadata.yaml {fault[name]}: --write puts in `{lines[name]}`" for name in lines if name in fault]
     return FolderCheck(
         parameters=spec.parameters, modes=spec.modes(), broken=tuple(broken), lines=lines, notes=tuple(notes)
     )
-
-
-def _missing(name: str, line: str) -> str:
-    if name in MEANING:
-        return f"metadata.yaml has no {name} ({MEANING[name]}): --write puts in `{line}`"
-    return f"metadata.yaml has another {name} than was counted: --write puts in `{line}`"
 
 
 def _steps(spec: ModelSpec) -> list[Mode]:
@@ -277,10 +262,6 @@ def _count(spec: ModelSpec) -> tuple[dict[Mode, float], list[str]]:
     return counted, notes
 
 
-def _is_same(gflop: float, written: float | None) -> bool:
-    return written is not None and abs(gflop - written) <= SAME_GFLOP * gflop
-
-
 def _gflop_line(gflop: Mapping[Mode, float]) -> str:
     """The line, its values with four digits and no exponent, which YAML parses in its own way."""
     cells = ", ".join(f"{mode}: {Decimal(f'{value:.4g}'):f}" for mode, value in gflop.items())
@@ -300,11 +281,7 @@ def told(error: Exception, folder: Path) -> str:
 
 
 def write(path: Path, lines: Lines) -> None:
-    """Put lines into a `metadata.yaml`. The file is replaced atomically, and only by a readable one.
-
-    Raises:
-        UsageError: the lines can't be inserted, as into a file that is one `{...}`.
-    """
+    """Put lines into a `metadata.yaml`. The file is replaced atomically, and only by a readable one."""
     path = path.resolve()
     text = with_lines(path.read_text(encoding="utf-8"), lines)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".check-model-") as scratch:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, TypeVar
+from typing import Any
 
-from torchzoo.analysis.compare import compare_runs
+from torchzoo.analysis.compare import are_sides, compare_runs
 from torchzoo.analysis.judge import LEAST_THRESHOLD, THRESHOLD
 from torchzoo.analysis.run_figures import Metric
-from torchzoo.commands.arguments import kept_run, share_of, usable_path, write
-from torchzoo.errors import UsageError, unknown
-from torchzoo.history.ab_folder import are_sides
+from torchzoo.commands.arguments import choices, kept_run, share_of, usable_path, write
 from torchzoo.machine.differences import DifferenceKind
 from torchzoo.report.run_comparison import FORMATS
 
 OK, REGRESSION = 0, 1
-_Word = TypeVar("_Word", DifferenceKind, Metric)
 _ACROSS = tuple(kind for kind in DifferenceKind if kind is not DifferenceKind.OTHER)
 
 
@@ -60,23 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
         base,
         candidate,
         threshold=arguments.threshold,
-        across=frozenset(_members(arguments.across, _ACROSS, "--across")),
-        metrics=_members(arguments.metric, tuple(Metric), "--metric"),
+        across=frozenset(choices(arguments.across, _ACROSS, "difference") if arguments.across else ()),
+        metrics=choices(arguments.metric, Metric, "metric"),
         in_turns=are_sides(base.path, candidate.path),
     )
     write(FORMATS[arguments.format](comparison), arguments.output)
     return REGRESSION if comparison.has_regression else OK
-
-
-def _members(text: str, known: tuple[_Word, ...], option: str) -> tuple[_Word, ...]:
-    """The members of an enum in a comma list.
-
-    Raises:
-        UsageError: a word is not among `known`.
-    """
-    by_name = {member.value: member for member in known}
-    words = [word for word in text.split(",") if word]
-    for word in words:
-        if word not in by_name:
-            raise UsageError(f"{option}: {unknown('word', word, by_name)} (write {option}={known[0].value})")
-    return tuple(by_name[word] for word in dict.fromkeys(words))

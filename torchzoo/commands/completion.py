@@ -21,9 +21,6 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script for a shell. The script contains the names of the present models, so that completion is fast.
 
     `parser` is changed and can't parse afterwards.
-
-    Raises:
-        UsageError: shtab is not installed.
     """
     try:
         import shtab
@@ -58,7 +55,6 @@ def _words() -> dict[str, list[str]]:
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parser, and the parsers of its commands at any depth."""
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -8,7 +8,7 @@ import importlib.util
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from torchzoo.report.document import Column, table
 from torchzoo.run.batches import TIME_LIMIT_S, TunedBatch, default_file, read_tuned, write_tuned
 from torchzoo.run.cluster import Cluster
 from torchzoo.run.experiment import here, ready
-from torchzoo.run.host_process import HostReady, HostStart
+from torchzoo.run.host_process import HostStart
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.plan import AUTO
 from torchzoo.run.pool import Pool
@@ -127,7 +127,7 @@ def _show_backends(machine: MachineInfo) -> None:
         is_absent = info.package is not None and importlib.util.find_spec(info.package) is None
         is_for_other_devices = info.devices and not set(info.devices) & set(machine.devices)
         rows.append((name, info.install if is_absent else info.why_limited if is_for_other_devices else "ready"))
-    terminal.show(terminal.indented(terminal.table(("", ""), rows, has_headings=False)))
+    _show_rows(rows)
     others = sorted(set(machine.dynamo_backends) - set(backends.BACKENDS))
     terminal.show_line(f"  also, registered with Dynamo: {', '.join(others)}")
 
@@ -141,16 +141,20 @@ def _show_models() -> None:
         if some
     ]
     print(f"\nmodels: {len(specs) - len(rows)} of {len(specs) + len(errors)} ready")
-    terminal.show(terminal.indented(terminal.table(("", ""), rows, has_headings=False)))
+    _show_rows(rows)
     for error in errors:
         terminal.show_line(f"  {error}")
+
+
+def _show_rows(rows: Sequence[tuple[str, ...]]) -> None:
+    headings = [""] * max(map(len, rows), default=1)
+    terminal.show(terminal.indented(terminal.table(headings, rows, has_headings=False)))
 
 
 # --- batches ---
 
 
 def _tune_batches(arguments: argparse.Namespace) -> int:
-    """Find the batch sizes, print and keep them."""
     from torchzoo.commands.run import say_tried
 
     tuned = read_tuned(arguments.file)  # raises now, not after the search, if the file can't be read
@@ -202,12 +206,7 @@ def _tune_batches(arguments: argparse.Namespace) -> int:
 
 
 def measure_and_keep_peaks(pool: Pool, machine: MachineInfo) -> None:
-    """Measure, show and keep the peaks of one device of each name and of the CPU, each in a process of its own.
-
-    Raises:
-        PeaksFileError: the file of peaks can't be read or written.
-        ServerError: a device can't be used.
-    """
+    """Measure, show and keep the peaks of one device of each name and of the CPU, each in a process of its own."""
     file = measured_file()
     read_measured(file)  # raises now, not after the measurement, if the file can't be read
     for device in devices_to_measure(machine):
@@ -219,7 +218,11 @@ def measure_and_keep_peaks(pool: Pool, machine: MachineInfo) -> None:
         print("\n".join(beside_datasheet(key, peaks)))
         alike = devices_alike(machine, device)
         for world in worlds(len(alike)):
-            _measure_and_keep_bus(pool, file, name, alike[:world])
+            key, rates = measured_key(name, None, world), pool.bus_peaks(alike[:world])
+            today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
+            keep_measured(file, key, MeasuredPeaks(bus_gb_per_s=rates, torch=version("torch"), date=today))
+            told = ", ".join(f"{collective} {rate:,.4g} GB/s" for collective, rate in rates.items())
+            print(f"\n{key}: bus bandwidth (as nccl-tests counts it) {told}")
     print(f"\nkept in {file}; reports use it for what a device's datasheet does not say")
 
 
@@ -238,18 +241,6 @@ def worlds(count: int) -> list[int]:
     return sorted({*powers, *([count] if count > 1 else [])})
 
 
-def _measure_and_keep_bus(pool: Pool, file: Path, name: str, devices: list[str]) -> None:
-    rates = pool.bus_peaks(devices)
-    key = measured_key(name, None, len(devices))
-    keep_measured(
-        file,
-        key,
-        MeasuredPeaks(bus_gb_per_s=rates, torch=version("torch"), date=dt.datetime.now(dt.UTC).date().isoformat()),
-    )
-    told = ", ".join(f"{collective} {rate:,.4g} GB/s" for collective, rate in rates.items())
-    print(f"\n{key}: bus bandwidth (as nccl-tests counts it) {told}")
-
-
 def devices_to_measure(machine: MachineInfo) -> list[str]:
     """`cpu`, and the first accelerator of each name: `cuda:0`."""
     first = {
@@ -264,58 +255,42 @@ def devices_to_measure(machine: MachineInfo) -> list[str]:
 def beside_datasheet(key: str, peaks: MeasuredPeaks) -> list[str]:
     """The lines of a table of each path and of copying: measured, and in the datasheet if there is one."""
     sheet = datasheet(key)
-    found = [
-        (path, peaks.tflop_per_s.get(path), None if sheet is None else sheet.best_tflop_per_s(path), "TFLOP/s")
-        for path in PATHS
-    ]
-    found.append(("copy", peaks.gb_per_s, None if sheet is None else sheet.gb_per_s, "GB/s"))
-    rows = [_cells(*one) for one in found if one[1] is not None or one[2] is not None]
+    stated = {path: sheet.best_tflop_per_s(path) for path in PATHS} | {"copy": sheet.gb_per_s} if sheet else {}
+    rows = []
+    for path, measured in [*((one, peaks.tflop_per_s.get(one)) for one in PATHS), ("copy", peaks.gb_per_s)]:
+        unit, known = "GB/s" if path == "copy" else "TFLOP/s", stated.get(path)
+        values = ["" if value is None else f"{value:,.4g} {unit}" for value in (measured, known)]
+        if any(values):
+            rows.append([path, *values, f"{measured / known:.0%}" if measured is not None and known else ""])
     columns = (Column("path"), *(Column(name, is_number=True) for name in ("measured", "datasheet", "reached")))
     lines = terminal.lines(terminal.indented(terminal.render([table(columns, rows).used()])))
     return lines if sheet is None else [*lines, f"  datasheet: {sheet.title}, dense, {sheet.url}"]
-
-
-def _cells(path: str, measured: float | None, stated: float | None, unit: str) -> list[str]:
-    """The path, the measured value, the datasheet's value, and their ratio."""
-    values = ["" if value is None else f"{value:,.4g} {unit}" for value in (measured, stated)]
-    share = f"{measured / stated:.0%}" if measured is not None and stated is not None else ""
-    return [path, *values, share]
 
 
 # --- a cluster ---
 
 
 def _show_cluster(executor: Executor) -> int:
-    """Show the hosts, devices and kinds of machines of the cluster.
-
-    Raises:
-        ClusterError: the cluster can't be used; the message says why.
-    """
     if executor.engine is Engine.SLURM:
         return _show_slurm()
     with RayHosts(executor.address, (), executor.nodes) as hosts:
         cluster = Cluster(hosts, terminal.say)
         cluster.gather(HostStart(settings=Settings()))
-        _show_hosts(cluster.ready)
-    return 0
-
-
-def _show_hosts(ready: Mapping[str, HostReady]) -> None:
     kinds: dict[MachineKind, int] = {}
     rows = []
-    for name, one in ready.items():
-        machine = one.machine
+    for name, machine in ((name, one.machine) for name, one in cluster.ready.items()):
         devices = ", ".join(f"{kind} x {count}" for kind, count in machine.devices.items())
         number = kinds.setdefault(machine_kind(machine.environment), len(kinds) + 1)
         rows.append((name, devices, machine.device_class(machine.default_device), f"kind {number}"))
     print("hosts that --executor ray would use")
-    terminal.show(terminal.indented(terminal.table(("", "", "", ""), rows, has_headings=False)))
+    _show_rows(rows)
     if len(kinds) == 1:
         terminal.show_line("all are of one kind: " + ", ".join(f"{name} {value}" for name, value in next(iter(kinds))))
-        return
+        return 0
     terminal.show_line("they differ: choose one kind with --host-kind WORDS, or mix them with --host-kind any")
     for number, text in enumerate(differences_of_kinds(list(kinds)), start=1):
         terminal.show_line(f"  kind {number}: {text}")
+    return 0
 
 
 def _show_slurm() -> int:
@@ -332,6 +307,5 @@ def _show_slurm() -> int:
         raise ClusterError(f"Slurm does not answer: {' '.join(asked.stderr.split())[:200]}")
     rows = [tuple(line.split("|")) for line in asked.stdout.splitlines()]
     print("what --executor slurm can use: a job of --nodes N whole hosts, chosen by --sbatch KEY=VALUE")
-    headings = ("partition", "hosts", "state", "CPUs", "GPUs (gres)", "time limit")
-    terminal.show(terminal.indented(terminal.table(headings, rows)))
+    _show_rows([("partition", "hosts", "state", "CPUs", "GPUs (gres)", "time limit"), *rows])
     return 0

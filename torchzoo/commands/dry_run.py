@@ -6,7 +6,7 @@ from collections import Counter
 
 from torchzoo.measure.fresh_turns import TurnsOf
 from torchzoo.record import Skipped
-from torchzoo.report import terminal
+from torchzoo.report import terminal, units
 from torchzoo.run.plan import AUTO, Plan
 from torchzoo.run.request import RunRequest
 from torchzoo.studies.study import SOME_DEVICE, planned
@@ -15,10 +15,7 @@ from torchzoo.studies.study import SOME_DEVICE, planned
 def show_plan(request: RunRequest, turns_of: TurnsOf | None = None, *, here: Plan | None = None) -> None:
     """Print a line for each case, the cases that can't run by their reasons, and the settings or number of processes.
 
-    Args:
-        request: the request.
-        turns_of: the turns of a case that is measured in fresh processes.
-        here: the cases as resolved on this machine; None: resolve them without a machine.
+    `here` are the cases as resolved on this machine; None resolves them without a machine.
     """
     cases = planned(request) if here is None else here
     plan = [one for one in cases if turns_of is None or one.case.repeat == 0]
@@ -29,21 +26,17 @@ def show_plan(request: RunRequest, turns_of: TurnsOf | None = None, *, here: Pla
     )
     runnable = [(one.case, one.spec) for one in plan if one.resolved is None and one.spec is not None]
     lines = [case.label() for case, _ in runnable]
-    lines += [f"not run ({_cases(count)}): {why}" for why, count in resolved.items()]
+    lines += [f"not run ({units.counted(count, 'case')}): {why}" for why, count in resolved.items()]
+    to_run = f"{units.counted(len(runnable), 'case')} to run"
     if turns_of is not None:
         turns = (turn for case, spec in runnable for turn in turns_of(case, spec, request.axes.repeats))
-        lines.append(f"{_cases(len(runnable))} to run, in {sum(not turn.skip for turn in turns)} fresh processes")
+        lines.append(f"{to_run}, in {sum(not turn.skip for turn in turns)} fresh processes")
     else:
-        passes = ", ".join(request.settings.passes) or "none"
-        limit_s = request.settings.time_limit_s
-        lines.append(f"{_cases(len(runnable))} to run; {limit_s:g} s of timing a case at most; passes: {passes}")
+        passes, limit_s = ", ".join(request.settings.passes) or "none", request.settings.time_limit_s
+        lines.append(f"{to_run}; {limit_s:g} s of timing a case at most; passes: {passes}")
     if here is None and not request.axes.devices:
         lines.append(f"device: the accelerator of the machine that measures (shown as {SOME_DEVICE}), else its CPU")
     if AUTO in request.axes.batch_sizes:
         lines.append(f"batch size {AUTO}: searched for when the run begins (shown as the model's own)")
     for line in lines:
         terminal.show_line(line)
-
-
-def _cases(count: int) -> str:
-    return "1 case" if count == 1 else f"{count} cases"

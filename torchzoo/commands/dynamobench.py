@@ -46,11 +46,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start dynamobench; returns its exit status.
-
-    Raises:
-        UsageError: there is no checkout, or an option does not work with these models.
-    """
+    """Start dynamobench; returns its exit status."""
     for option in arguments.options:
         if (name := option.partition("=")[0]) in REFUSED:
             raise UsageError(f"dynamobench {name} does not work on these models: {REFUSED[name]}")
@@ -61,12 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def launched(pytorch: Path | None, models_dirs: list[Path], options: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The command that runs dynamobench, and its environment.
-
-    Raises:
-        UsageError: there is no dynamobench.
-        CatalogError: a folder of models does not exist.
-    """
+    """The command that runs dynamobench, and its environment."""
     named = pytorch or (Path(os.environ[checkout.VARIABLE]) if os.environ.get(checkout.VARIABLE) else None)
     folder = checkout.dynamobench_folder(named, metadata.version("torch"))
     find_models(models_dirs)

@@ -73,7 +73,7 @@ def show(_: argparse.Namespace) -> int:
     cache = kept.cache_folder()
     found = kept.entries(cache)
     total = units.size(kept.disk_bytes(cache))
-    terminal.show_line(f"{cache}: {len(found)} environment{'' if len(found) == 1 else 's'}, {total} on disk")
+    terminal.show_line(f"{cache}: {units.counted(len(found), 'environment')}, {total} on disk")
     if found:
         headings = ("key", "size", "made", "last used", "state", "spec")
         rows = [_row(entry, time.time()) for entry in found]
@@ -95,7 +95,6 @@ def _row(entry: kept.CachedFolder, now_s: float) -> tuple[str, ...]:
 
 
 def _ago(age_s: float) -> str:
-    """`3 d ago`, `5 h ago`, `2 min ago`."""
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if age_s >= seconds:
             return f"{int(age_s / seconds)} {unit} ago"
@@ -106,7 +105,7 @@ def delete(arguments: argparse.Namespace) -> int:
     """Delete environments, and say how much space that frees."""
     cache = kept.cache_folder()
     deleted, size_bytes = kept.prune(cache, _doomed(cache, arguments))
-    count = f"{len(deleted)} environment{'' if len(deleted) == 1 else 's'}"
+    count = units.counted(len(deleted), "environment")
     terminal.show_line(f"{cache}: deleted {count}, {units.size(size_bytes)}")
     if deleted:
         terminal.show_line("Files that uv's own cache shares stay there: `uv cache clean` deletes those.")

@@ -63,11 +63,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def executor_of(arguments: argparse.Namespace) -> Executor:
-    """The executor that the options choose.
-
-    Raises:
-        UsageError: an option has an unknown word, or options contradict each other.
-    """
+    """The executor that the options choose."""
     engine, address = parse_executor(arguments.executor)
     sbatch = parse_sbatch(arguments.sbatch)
     if engine is Engine.LOCAL and (arguments.host_kind or arguments.nodes):
@@ -78,11 +74,7 @@ def executor_of(arguments: argparse.Namespace) -> Executor:
 
 
 def parse_executor(text: str) -> tuple[Engine, str | None]:
-    """`ray:10.0.0.1:6379` as an engine and an address.
-
-    Raises:
-        UsageError: no such engine, or an address where there can be none.
-    """
+    """`ray:10.0.0.1:6379` as an engine and an address."""
     name, colon, address = text.partition(":")
     if name not in tuple(Engine):
         raise UsageError(unknown("executor", name, Engine))

@@ -38,23 +38,14 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write or print the run.
-
-    Raises:
-        UsageError: there are several CSV files and no folder for them, or a file can't be written.
-        StoreError: the run holds nothing that the format can express.
-    """
+    """Write or print the run."""
     kept = kept_run(arguments.run)
-    if arguments.format == "hud-v3":
-        text = exports.hud_v3(kept)
+    if arguments.format != "dynamo-csv":
+        text = exports.hud_v3(kept) if arguments.format == "hud-v3" else op_shapes(kept)
         if not text:
-            raise StoreError(f"{arguments.run} holds no measured case to export")
-        write(text, arguments.output)
-        return 0
-    if arguments.format == "op-shapes":
-        text = op_shapes(kept)
-        if not text:
-            raise StoreError(f"{arguments.run} has no operators with shapes: measure with `torchzoo run --op-shapes`")
+            no_shapes = f"{arguments.run} has no operators with shapes: measure with `torchzoo run --op-shapes`"
+            nothing = f"{arguments.run} holds no measured case to export"
+            raise StoreError(nothing if arguments.format == "hud-v3" else no_shapes)
         write(text, arguments.output)
         return 0
     files = exports.dynamo_csv(kept)
@@ -79,16 +70,7 @@ def op_shapes(run: Run) -> str:
     """Return the operators of a run as JSON Lines, for those who write kernels; empty without `--op-shapes`.
 
     A line is one operator with operands of the same shapes and dtypes, in one variant of one case. Lines of a variant
-    stand together, the longest time first.
-    - `model`, the axes (`mode`, `device`, `backend`, `precision` ...) and `repeat` are the case; `device_name` is where
-      it ran.
-    - `variant` is `eager` or `candidate` (what the backend made of it).
-    - `operator` is a name such as `aten::addmm`; of a kernel that no operator started, the kernel's. `null` stands for
-      all operators that a record does not list.
-    - `shapes` and `dtypes` are those of the tensors that it takes, in order. A list of tensors is `list`, with its
-      length.
-    - `calls_per_step` and `time_per_step_s` are means over the profiled steps; `share` is the part of the time of all
-      operators of that variant. On a device, time is that of kernels, otherwise the operator's own.
+    stand together, the longest time first. On a device, time is that of kernels, otherwise the operator's own.
     """
     return "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in _lines(run))
 
@@ -103,14 +85,10 @@ def _lines(run: Run) -> Iterator[dict[str, Any]]:
             if found is None or not found.steps:
                 continue
             about = {**case, "device_name": record.outcome.device_name, "variant": variant}
-            yield from ({**about, **line} for line in _operators(found))
-
-
-def _operators(found: OperatorShapes) -> Iterator[dict[str, Any]]:
-    yield from (_line(found, one.name, one) for one in found.operators)
-    if found.others:
-        rest = OperatorCalls("", (), found.others_calls, found.others_s)
-        yield _line(found, None, rest) | {"shapes": None, "dtypes": None}
+            yield from ({**about, **_line(found, one.name, one)} for one in found.operators)
+            if found.others:
+                rest = OperatorCalls("", (), found.others_calls, found.others_s)
+                yield {**about, **_line(found, None, rest), "shapes": None, "dtypes": None}
 
 
 def _line(found: OperatorShapes, operator: str | None, one: OperatorCalls) -> dict[str, Any]:

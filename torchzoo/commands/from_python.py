@@ -53,22 +53,14 @@ def measured(models: str | Iterable[str], options: Mapping[str, Any]) -> pd.Data
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """The arguments that the parser of `torchzoo run` makes of `words`.
-
-    Raises:
-        UsageError: with the message that the command prints.
-    """
+    """The arguments that the parser of `torchzoo run` makes of `words`."""
     parser = _RaisingParser(prog="torchzoo")
     command.add_parser(parser.add_subparsers())
     return parser.parse_args(["run", *words], argparse.Namespace(words=["run", *words]))
 
 
 def words_of(models: str | Iterable[str], options: Mapping[str, Any]) -> list[str]:
-    """The words of the command line. Options that are None or False are left out.
-
-    Raises:
-        TypeError: the command has no such option.
-    """
+    """The words of the command line. Options that are None or False are left out."""
     actions = {one.dest: one for one in parsed([]).parser._actions if one.help != argparse.SUPPRESS}
     actions |= dict.fromkeys(Pass, actions["passes"])
     found: list[str] = []

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,7 @@ from torchzoo.analysis.judge import CHANGE_POINT_P_VALUE, CHANGE_POINT_WINDOW
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.analysis.series import Series
 from torchzoo.case import AXES
-from torchzoo.commands.arguments import (
-    choices,
-    share_of,
-    usable_path,
-    whole_number,
-    words,
-    write,
-)
+from torchzoo.commands.arguments import choices, share_of, usable_path, whole, words, write
 from torchzoo.commands.options import axis_help, axis_reader
 from torchzoo.errors import UsageError, nearest
 from torchzoo.history.summaries import History, read_history
@@ -64,6 +56,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 #: The axes by which cases can be chosen.
 _FILTERS = [axis for axis in AXES if axis.name != "seed"]
+_METRIC: dict[str, Any] = {"metavar": "M[,M]", "help": f"{', '.join(Metric)}; {TIME} is latency (default: all)"}
 
 
 def _add_axes(parser: argparse.ArgumentParser) -> None:
@@ -76,35 +69,16 @@ def _add_axes(parser: argparse.ArgumentParser) -> None:
             help=f"{axis_help(axis)} (default: all)",
         )
     parser.add_argument("--machine", metavar="TEXT", help="kinds of machine with this in their name, such as H200")
-    _add_metric(parser)
-
-
-def _add_metric(parser: argparse.ArgumentParser) -> None:
-    known = ", ".join(Metric)
-    parser.add_argument("--metric", metavar="M[,M]", help=f"{known}; {TIME} is latency (default: all)")
+    parser.add_argument("--metric", **_METRIC)
 
 
 def _add_detection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--p-value",
-        type=_probability,
-        default=CHANGE_POINT_P_VALUE,
-        metavar="P",
-        help=f"the greatest p-value of a change point (default: {CHANGE_POINT_P_VALUE:g})",
-    )
-    parser.add_argument(
-        "--window",
-        type=partial(_whole, 4, 10_000, "from 4 to 10000"),
-        default=CHANGE_POINT_WINDOW,
-        metavar="N",
-        help=f"how many runs are searched at once (default: {CHANGE_POINT_WINDOW})",
-    )
-    parser.add_argument(
-        "--least-magnitude",
-        type=share_of,
-        metavar="P%",
-        help="the least change that counts, such as 5%% (default: any)",
-    )
+    at_most = f"the greatest p-value of a change point (default: {CHANGE_POINT_P_VALUE:g})"
+    parser.add_argument("--p-value", type=_probability, default=CHANGE_POINT_P_VALUE, metavar="P", help=at_most)
+    at_once = f"how many runs are searched at once (default: {CHANGE_POINT_WINDOW})"
+    parser.add_argument("--window", type=whole(4, 10_000), default=CHANGE_POINT_WINDOW, metavar="N", help=at_once)
+    least = "the least change that counts, such as 5%% (default: any)"
+    parser.add_argument("--least-magnitude", type=share_of, metavar="P%", help=least)
 
 
 def _add_show(parts: Any) -> None:
@@ -117,8 +91,9 @@ def _add_show(parts: Any) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL", help="a name, or a glob ('hf_*')")
     _add_axes(parser)
     _add_detection(parser)
-    count = partial(_whole, 0, 10**9, "of 0 or more")
-    parser.add_argument("--last", type=count, default=30, metavar="N", help="runs to list; 0 for all (default: 30)")
+    parser.add_argument(
+        "--last", type=whole(0, 10**9), default=30, metavar="N", help="runs to list; 0 for all (default: 30)"
+    )
     parser.add_argument("--json", action="store_true", help="all points of all chosen series, in seconds and bytes")
     _add_where(parser)
     parser.set_defaults(command=show_command)
@@ -142,7 +117,7 @@ def _add_regressions(parts: Any) -> None:
         metavar="P%",
         help="the least difference that matters, such as 7%% (default: what each case's noise allows)",
     )
-    _add_metric(parser)
+    parser.add_argument("--metric", **_METRIC)
     parser.add_argument("--json", action="store_true", help="all findings, in seconds and bytes")
     _add_where(parser)
     parser.set_defaults(command=regressions_command)
@@ -219,11 +194,6 @@ def page_command(arguments: argparse.Namespace) -> int:
 
 
 def _history(arguments: argparse.Namespace) -> History:
-    """Read the runs.
-
-    Raises:
-        UsageError: a folder does not exist, or there are no runs.
-    """
     folders = arguments.runs or [Path(RUNS)]
     if not arguments.runs and not folders[0].is_dir():
         raise UsageError(f"no folder '{RUNS}' here: name the folder that holds your runs with --runs DIR")
@@ -239,27 +209,19 @@ def _history(arguments: argparse.Namespace) -> History:
 
 
 def _series(arguments: argparse.Namespace) -> list[Series]:
-    """The requested series.
-
-    Raises:
-        UsageError: there is none; the message lists the cases that there are.
-    """
     history = _history(arguments)
     models = _models(history, arguments.models) if arguments.models else None
-    wanted = {
-        "model": models,
-        **{axis.name: _texts(getattr(arguments, axis.name)) for axis in _FILTERS},
-        "machine": _machines(history, arguments.machine, models),
-    }
+    wanted = {"model": models, "machine": _machines(history, arguments.machine, models)}
+    for axis in _FILTERS:
+        values = getattr(arguments, axis.name)
+        wanted[axis.name] = None if values is None else [str(value) for value in values]
     found = history.series(wanted, _metrics(arguments.metric))
     if not found:
-        labels = list(
-            dict.fromkeys(f"{one.case.label()} on {one.machine}" for one in history.series({"model": models}))
-        )
+        some = history.series({"model": models})
+        labels = list(dict.fromkeys(f"{one.case.label()} on {one.machine}" for one in some))
         more = f" and {len(labels) - 8} more" if len(labels) > 8 else ""
         raise UsageError(f"no case has these axes; there are {'; '.join(labels[:8])}{more}")
-    with_figures = [one for one in found if one.last is not None]
-    return with_figures or found
+    return [one for one in found if one.last is not None] or found
 
 
 def _machines(history: History, text: str | None, models: Sequence[str] | None) -> list[str] | None:
@@ -270,10 +232,6 @@ def _machines(history: History, text: str | None, models: Sequence[str] | None) 
     if not found:
         raise UsageError(f"no machine has '{text}' in its name; known: {'; '.join(known)}")
     return found
-
-
-def _texts(values: Sequence[object] | None) -> list[str] | None:
-    return None if values is None else [str(value) for value in values]
 
 
 def _models(history: History, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -300,18 +258,9 @@ def _with_change_points(
 ) -> list[tuple[Series, tuple[ChangePoint, ...]]]:
     from torchzoo.analysis.change_points import change_points
 
-    return [
-        (
-            series,
-            change_points(
-                series.values,
-                window=arguments.window,
-                p_value=arguments.p_value,
-                least_magnitude=arguments.least_magnitude or 0.0,
-            ),
-        )
-        for series in found
-    ]
+    least = arguments.least_magnitude or 0.0
+    how = {"window": arguments.window, "p_value": arguments.p_value, "least_magnitude": least}
+    return [(series, change_points(series.values, **how)) for series in found]
 
 
 def _probability(text: str) -> float:
@@ -319,9 +268,3 @@ def _probability(text: str) -> float:
         if 0 < float(text) < 1:
             return float(text)
     raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, such as 0.0001, found '{text}'")
-
-
-def _whole(least: int, most: int, words: str, text: str) -> int:
-    if (value := whole_number(text, least, most)) is None:
-        raise argparse.ArgumentTypeError(f"expected a whole number {words}, found '{text}'")
-    return value

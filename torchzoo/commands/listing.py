@@ -36,10 +36,6 @@ def _batch(mode: Mode) -> ListColumn:
     )
 
 
-def _by_mode(values: dict[Mode, float]) -> str:
-    return "; ".join(f"{mode} {value:,.4g}" for mode, value in values.items())
-
-
 COLUMNS = {
     "name": ListColumn("what `torchzoo run` takes", lambda spec: spec.name),
     "domain": ListColumn("such as nlp", lambda spec: spec.domain),
@@ -48,7 +44,8 @@ COLUMNS = {
     "smoke": ListColumn("batch size of --bs smoke", lambda spec: f"{spec.smoke_batch_size:,}", is_number=True),
     "parameters": ListColumn("how many, of all networks", lambda spec: f"{spec.parameters:,}", is_number=True),
     "gib": ListColumn(
-        "GiB of device memory at the default batch, where over 8", lambda s: _by_mode(s.device_memory_gib)
+        "GiB of device memory at the default batch, where over 8",
+        lambda spec: "; ".join(f"{mode} {value:,.4g}" for mode, value in spec.device_memory_gib.items()),
     ),
     "dtype": ListColumn("of the weights, without a --precision", lambda spec: spec.native_dtype),
     "source": ListColumn("the library, or the paper that it is written after", lambda spec: spec.source),
@@ -96,7 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.flops_from and not arguments.table:
         raise UsageError("--flops-from goes with --table")
-    chosen_columns = _columns(arguments)
     catalog = find_models(arguments.models_dir)
     suites = words(arguments.suite)
     is_choice = bool(arguments.models or suites)
@@ -109,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.json:
         text = json_text(chosen, indent=1) + "\n"
     else:
-        text = _lines(chosen, chosen_columns or _usual_columns(chosen))
+        text = _lines(chosen, _columns(arguments, chosen))
     write(text, arguments.output)
     if not is_choice and not arguments.table and not arguments.json:
         for name, collection in sorted(catalog.collections.items()):
@@ -132,14 +128,11 @@ def _lines(specs: Sequence[ModelSpec], columns: Sequence[str]) -> str:
     return "\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)) + "\n"
 
 
-def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The chosen columns; empty for the usual ones.
-
-    Raises:
-        UsageError: there is no such column.
-    """
+def _columns(arguments: argparse.Namespace, specs: Sequence[ModelSpec]) -> tuple[str, ...]:
+    """The chosen columns; else the usual ones, with batch sizes of prefill and decode if a model has them."""
     if arguments.columns is None:
-        return ()
+        modes = [mode for mode in Mode if not mode.generates or any(mode in spec.batch_size for spec in specs)]
+        return ("name", "domain", "task", *map(str, modes), "source")
     chosen = words(arguments.columns)
     for word in chosen:
         if word not in COLUMNS:
@@ -149,14 +142,7 @@ def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
     return chosen
 
 
-def _usual_columns(specs: Sequence[ModelSpec]) -> tuple[str, ...]:
-    """The usual columns, with batch sizes of prefill and decode if a model has them."""
-    modes = [mode for mode in Mode if not mode.generates or any(mode in spec.batch_size for spec in specs)]
-    return ("name", "domain", "task", *map(str, modes), "source")
-
-
 def _line_of(name: str, collection: Collection) -> str:
-    """A line on the number of a collection's models, and the command that lists them."""
     try:
         return f"and {len(collection.members):,} models of the collection {name}: torchzoo list '{name}:*'"
     except SpecError as error:

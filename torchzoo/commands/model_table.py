@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchzoo.case import EAGER, Mode, Precision
 from torchzoo.record import Flops, Measured
-from torchzoo.report.markdown import code, escape, link
+from torchzoo.report.document import Block, Items, Marked, Text, table
+from torchzoo.report.markdown import code, escape, link, render
 from torchzoo.store import Run
 from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.zoo.spec import ModelSpec
@@ -33,8 +34,7 @@ passes), a multiply-add counted as two. They are counted on the meta device, wit
 data (random, as in every run), or can't be had there, and were counted in a real step of a measured run. A fused kernel
 of attention computes its scores once more in the backward pass; a training step with data (`--flops`, marked `*`) has
 these operations, too, and a step without data has not: some percent of the step. Where the modes differ, they are given
-in the order train, eval, prefill, decode.
-"""
+in the order train, eval, prefill, decode."""
 NOT_COUNTED = "something in the step needs data, and no run was given that counted it at this batch"
 
 
@@ -59,21 +59,19 @@ def count_step(model: Model) -> Flops:
 
 def document(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:
     """The whole document. `sources` are the runs of `counted`."""
-    lines = [EXPLANATION]
-    if sources:
-        lines += [f"Marked `*`: counted in {', '.join(map(code, sources))}.", ""]
-    lines += ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
-    problems: dict[str, list[str]] = {}
+    rows, problems = [], dict[str, list[str]]()
     for spec in specs:
         steps = {mode: _step(spec, mode, counted, count_step) for mode in spec.modes()}
-        lines.append(_row(spec, steps.values()))
+        rows.append(_row(spec, steps.values()))
         for mode, step in steps.items():
             if step.problem:
                 problems.setdefault(step.problem, []).append(escape(f"{spec.name} {mode}"))
+    marked = [Text(Marked(f"Marked `*`: counted in {', '.join(map(code, sources))}."))] if sources else []
+    blocks: list[Block] = [Text(Marked(EXPLANATION)), *marked, table(HEADINGS, rows)]
     if problems:
-        lines += ["", "Not counted, or not in full:", ""]
-        lines += [f"- {problem}: {', '.join(names)}" for problem, names in problems.items()]
-    return "\n".join(lines) + "\n"
+        items = (Marked(f"{problem}: {', '.join(names)}") for problem, names in problems.items())
+        blocks += [Text("Not counted, or not in full:"), Items(tuple(items))]
+    return render(blocks)
 
 
 def row(
@@ -81,28 +79,17 @@ def row(
     counted: Counted,
     count: Callable[[Model], Flops] = count_step,
     smoke_flops: Mapping[Mode, int | None] = MappingProxyType({}),
-) -> str:
-    """A model's line of the table.
-
-    Args:
-        spec: the model's metadata.
-        counted: the FLOPs from runs.
-        count: counts a step of a model on the meta device.
-        smoke_flops: the FLOPs of steps with data at the smoke batch, as far as they are known.
-    """
+) -> list[Marked]:
+    """A model's cells of the table. `smoke_flops` are of steps with data at the smoke batch, where they are known."""
     return _row(spec, [_step(spec, mode, counted, count, smoke_flops.get(mode)) for mode in spec.modes()])
 
 
-def known_cells(spec: ModelSpec) -> list[str]:
-    """The cells from metadata alone. The first cell has the line's beginning."""
-    return [
-        f"| {escape(spec.name)}",
-        spec.domain.value,
-        escape(spec.task),
-        link(spec.source, spec.paper),
-        f"{spec.parameters:,}",
-        _both(f"{spec.batch_size[mode]:,}" for mode in spec.modes()),
-    ]
+def known_cells(spec: ModelSpec) -> list[Marked]:
+    """The cells from metadata alone."""
+    source = link(spec.source, spec.paper)
+    batches = _both(f"{spec.batch_size[mode]:,}" for mode in spec.modes())
+    texts = (spec.name, spec.domain.value, spec.task, source, f"{spec.parameters:,}", batches)
+    return [one if isinstance(one, Marked) else escape(one) for one in texts]
 
 
 class _TableStep(NamedTuple):
@@ -113,13 +100,13 @@ class _TableStep(NamedTuple):
     problem: str = ""
 
 
-def _row(spec: ModelSpec, steps: Iterable[_TableStep]) -> str:
+def _row(spec: ModelSpec, steps: Iterable[_TableStep]) -> list[Marked]:
     columns = zip(*((step.inputs, step.gflop) for step in steps), strict=True)
-    return " | ".join([*known_cells(spec), *map(_both, columns)]) + " |"
+    return [*known_cells(spec), *map(_both, columns)]
 
 
-def _both(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))
+def _both(texts: Iterable[str]) -> Marked:
+    return Marked("; ".join(dict.fromkeys(texts)))
 
 
 def _step(
@@ -145,7 +132,6 @@ def _step(
 
 
 def _gflop(work: Flops) -> tuple[str, str]:
-    """The cell, and the problem with its number, if any."""
     gflop = f"{work.total / 1e9:,.4g}"
     if not work.without_formula:
         return gflop, ""

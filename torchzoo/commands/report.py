@@ -8,27 +8,17 @@ import sys
 from collections.abc import Callable
 from typing import IO, Any
 
-import msgspec
-
 from torchzoo.analysis import totals
 from torchzoo.analysis.cases import ReportData, read_report_data
-from torchzoo.analysis.ranking import SortKey
 from torchzoo.commands.arguments import kept_run, positive_int, usable_path, write
 from torchzoo.errors import UsageError
 from torchzoo.report import markdown, noise, overview, some_cases, terminal, terminal_report
-from torchzoo.report.terminal_report import View
+from torchzoo.report.terminal_report import SortKey, View
 from torchzoo.report.text import csv_text, json_text
 
-# --- formats: a line in `FORMATS`, and a function which imports what it alone needs ---
+# --- formats: an entry of `FORMATS`, and a function which imports what it alone needs ---
 
 Writer = Callable[[ReportData, IO[str]], None]
-
-
-class Format(msgspec.Struct, frozen=True):
-    """The text of the help on a format, and the function that writes a report in it."""
-
-    text: str
-    write: Writer
 
 
 def _markdown(data: ReportData, file: IO[str]) -> None:
@@ -69,14 +59,15 @@ def _svg(data: ReportData, file: IO[str]) -> None:
 
 
 DEFAULT = "table"
-FORMATS = {
-    "table": Format("tables for the terminal", terminal_report.write),
-    "md": Format("Markdown", _markdown),
-    "csv": Format("a row for each case", _csv),
-    "json": Format("rows, summary and what is known of the runs", _json),
-    "jsonl": Format("the records as they were kept, one in each line", _jsonl),
-    "html": Format("one file that opens in a browser and needs nothing else", _html),
-    "svg": Format("a picture of the speedups by domain", _svg),
+#: Each format with its help and its writer.
+FORMATS: dict[str, tuple[str, Writer]] = {
+    "table": ("tables for the terminal", terminal_report.write),
+    "md": ("Markdown", _markdown),
+    "csv": ("a row for each case", _csv),
+    "json": ("rows, summary and what is known of the runs", _json),
+    "jsonl": ("the records as they were kept, one in each line", _jsonl),
+    "html": ("one file that opens in a browser and needs nothing else", _html),
+    "svg": ("a picture of the speedups by domain", _svg),
 }
 NOISE_FORMATS = (DEFAULT, "md", "json")
 
@@ -99,8 +90,8 @@ def add_parser(commands: Any) -> None:
     report.add_argument(
         "--format",
         choices=list(FORMATS),
-        help=f"{'; '.join(f'{name}: {one.text}' for name, one in FORMATS.items())} (default: that of FILE's suffix, or "
-        f"{DEFAULT})",
+        help=f"{'; '.join(f'{name}: {text}' for name, (text, _) in FORMATS.items())} (default: that of FILE's suffix, "
+        f"or {DEFAULT})",
     )
     report.add_argument(
         "-o", "--output", type=usable_path, metavar="FILE", help="write there instead of to the terminal"
@@ -124,12 +115,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the runs and write the report.
-
-    Raises:
-        StoreError: a run can't be read, or the runs can't be in one report.
-        UsageError: the file can't be written, or options contradict each other.
-    """
+    """Read the runs and write the report."""
     suffix = "" if arguments.output is None else arguments.output.suffix.removeprefix(".")
     name = arguments.format or (suffix if suffix in FORMATS else DEFAULT)
     text = io.StringIO()
@@ -143,16 +129,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_cases(arguments: argparse.Namespace, name: str, file: IO[str]) -> None:
-    view = View(
-        sort=None if arguments.sort is None else SortKey(arguments.sort), worst=arguments.worst, best=arguments.best
-    )
+    sort = None if arguments.sort is None else SortKey(arguments.sort)
+    view = View(sort=sort, worst=arguments.worst, best=arguments.best)
     if view != View() and name != DEFAULT:
         raise UsageError(f"--sort, --worst and --best go with --format {DEFAULT}: the page sorts where it is clicked")
     data = read_report_data(arguments.paths)
     for note in overview.notes(data):
         terminal.say(f"torchzoo: {note}")
     if view == View():
-        FORMATS[name].write(data, file)
+        FORMATS[name][1](data, file)
     else:
         terminal_report.write(data, file, view)
 

@@ -19,7 +19,7 @@ from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
-from torchzoo.commands.executor_options import Engine, Executor, add_executor, executor_of, without_executor
+from torchzoo.commands.executor_options import Engine, add_executor, executor_of, without_executor
 from torchzoo.commands.options import add_options, run_request, without_effect
 from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
@@ -111,34 +111,23 @@ def started(
 ) -> Iterator[tuple[Experiment | ClusterSession, RunStore, bool]]:
     """The session that the arguments request, ready to run; its store; and whether the run is kept.
 
-    Args:
-        arguments: what the parser returned.
-        command: the command line of the arguments; empty: that of this process.
-
-    Raises:
-        TorchzooError: the request can't be carried out.
+    The run records `command`, or the command line of this process.
     """
-    executor = executor_of(arguments)
     if arguments.resume is not None:
         _check_resume(arguments)
         with RunStore(arguments.resume, resume=True) as run_store, contextlib.ExitStack() as stack:
-            yield _resumed(executor, run_store, stack, retry_failed=arguments.retry_failed), run_store, True
+            yield _session(arguments, None, run_store, stack), run_store, True
         return
     check_retries(arguments)
     request = msgspec.structs.replace(_request(arguments), command=command)
     with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as stack:
-        session = _new(executor, request, run_store, stack, quiet=arguments.quiet)
+        session = _session(arguments, request, run_store, stack)
         _say_what_has_no_effect(arguments, session.manifest.cases)
         yield session, run_store, is_kept
 
 
 def run_in_slurm(arguments: argparse.Namespace) -> int:
-    """Run the command in a Slurm job, and follow that to its end. Return the exit status of the command there.
-
-    Raises:
-        TorchzooError: the request can't be carried out.
-        KeyboardInterrupt: the job was cancelled by Ctrl-C or SIGTERM.
-    """
+    """Run the command in a Slurm job, and follow that to its end. Return the exit status of the command there."""
     executor = executor_of(arguments)
     path = arguments.resume or arguments.output
     if path is None:
@@ -182,26 +171,22 @@ def _request(arguments: argparse.Namespace) -> RunRequest:
     return request if arguments.part is None else part_of(request, *arguments.part)
 
 
-def _new(
-    executor: Executor, request: RunRequest, run_store: RunStore, stack: contextlib.ExitStack, *, quiet: bool
+def _session(
+    arguments: argparse.Namespace, request: RunRequest | None, run_store: RunStore, stack: contextlib.ExitStack
 ) -> Experiment | ClusterSession:
+    """The session of a new run, or without a request of the run in the store."""
+    executor, retry_failed = executor_of(arguments), arguments.retry_failed
     if executor.engine is Engine.LOCAL:
-        return ready(here(run_store), request, on_tried=ignore_tried if quiet else say_tried)
-    hosts = stack.enter_context(RayHosts(executor.address, request.axes.devices, executor.nodes))
-    return new_cluster_run(request, run_store, hosts, host_kind=executor.host_kind, say=terminal.say)
-
-
-def _resumed(
-    executor: Executor, run_store: RunStore, stack: contextlib.ExitStack, *, retry_failed: bool
-) -> Experiment | ClusterSession:
-    if executor.engine is Engine.LOCAL:
-        return ready(here(run_store), retry_failed=retry_failed)
+        on_tried = ignore_tried if arguments.quiet else say_tried
+        return ready(here(run_store), request, retry_failed=retry_failed, on_tried=on_tried)
+    where: dict[str, Any] = {"host_kind": executor.host_kind, "say": terminal.say}
+    if request is not None:
+        hosts = stack.enter_context(RayHosts(executor.address, request.axes.devices, executor.nodes))
+        return new_cluster_run(request, run_store, hosts, **where)
     run = read_run(run_store.path)
     devices = tuple(dict.fromkeys(case.device for case in run.manifest.cases))
     hosts = stack.enter_context(RayHosts(executor.address, devices, executor.nodes))
-    return resumed_cluster_run(
-        run, run_store, hosts, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say
-    )
+    return resumed_cluster_run(run, run_store, hosts, retry_failed=retry_failed, **where)
 
 
 def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:
@@ -213,17 +198,6 @@ def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None
         terminal.say(f"tuning {case.label()}: {not_measured_line(outcome)}")
 
 
-def follow(session: Experiment | ClusterSession, run_store: RunStore, *, quiet: bool) -> Run:
-    """Run the remaining cases, with progress unless `quiet`. Return the whole run with its earlier records."""
-    total, records = len(session.manifest.cases), list(session.done)
-    progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
-    with session.workers, progress:
-        for _, record in session.run(progress.stage):
-            records.append(record)
-            progress.done(record)
-    return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
-
-
 def finish(
     session: Experiment | ClusterSession,
     run_store: RunStore,
@@ -232,14 +206,23 @@ def finish(
     quiet: bool,
     command: Sequence[str] = ("run",),
 ) -> Run:
-    """Call `follow`. On an interrupt, print the command that resumes the run."""
+    """Run the remaining cases, with progress unless `quiet`. Return the whole run with its earlier records.
+
+    An interrupt prints the command that resumes the run.
+    """
+    total, records = len(session.manifest.cases), list(session.done)
+    progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
     try:
-        return follow(session, run_store, quiet=quiet)
+        with session.workers, progress:
+            for _, record in session.run(progress.stage):
+                records.append(record)
+                progress.done(record)
     except KeyboardInterrupt:
         if is_kept:
             resume = shell_line(["torchzoo", *command, "--resume", str(run_store.path)])
             terminal.say(f"what was measured is kept; measure the rest with: {resume}")
         raise
+    return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
 
 
 def has_failures(finished: Run) -> bool:
@@ -249,7 +232,6 @@ def has_failures(finished: Run) -> bool:
 
 
 def _say_where(finished: Run, *, is_kept: bool, quiet: bool) -> None:
-    """Print where the run is kept, and how to look at it."""
     results = case_results(finished)
     has_failed = any(result.all_failures for result in results)
     if is_kept:
@@ -293,7 +275,7 @@ def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
             terminal.show(summary([finished], results), file=sys.stderr)
         return
     if len(records) > 1:
-        details = map(terminal.hanging, before_the_summary(finished))
+        details = map(terminal.Hanging, before_the_summary(finished))
         terminal.show(terminal_table(results), *details, summary([finished], results))
     else:
         terminal.show(terminal.render(one_case.brief(records[0])))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from torchzoo.analysis.cases import read_report_data
-from torchzoo.analysis.find_case import find_case
-from torchzoo.commands.arguments import usable_path
+from torchzoo.analysis.cases import find_case, read_report_data
+from torchzoo.commands.arguments import say_damage, usable_path
 from torchzoo.errors import UsageError
-from torchzoo.report import one_case, terminal
+from torchzoo.report import one_case
 
 
 def add_parser(commands: Any) -> None:
@@ -34,16 +33,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Find the case and show it.
-
-    Raises:
-        StoreError: the run can't be read.
-        UsageError: not exactly one case matches, or the case has no samples.
-    """
+    """Find the case and show it."""
     data = read_report_data([arguments.path])
-    for one in data.runs:
-        if one.damage:
-            terminal.say(f"torchzoo: {one.damage}")
+    say_damage(data.runs[0])
     result = find_case(data.cases, arguments.case)
     if not arguments.samples:
         one_case.show(result)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.cases import case_results, read_report_data
-from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
-from torchzoo.commands.dry_run import show_plan
-from torchzoo.commands.options import applied
+from torchzoo.commands.arguments import check_given, check_retries, part
 from torchzoo.commands.run import finish
-from torchzoo.commands.userbenchmark import add_plan_options, chosen, show_list
+from torchzoo.commands.userbenchmark import add_plan_options, dry_run, request_of, show_list
 from torchzoo.report import terminal, terminal_report
 from torchzoo.run.experiment import Experiment, here, ready
 from torchzoo.run.interrupts import terminated_as_interrupted
@@ -24,6 +21,7 @@ from torchzoo.run.resources import part_of
 from torchzoo.store import RunStore, StoreError, write_whole
 from torchzoo.studies import study, userbenchmark
 from torchzoo.studies.study import Study
+from torchzoo.studies.userbenchmark import Choice
 
 #: The default folder of documents. docs/studies is for the runs that are kept in the repository.
 DOCUMENTS = Path("studies")
@@ -39,27 +37,13 @@ def add_parser(commands: Any) -> None:
         "NAME, list the studies. Where options add cases that the plan does not have, the run is reported as any other "
         "is, without the published figures.",
     )
-    add_plan_options(parser, example="paper_breakdown")
-    parser.add_argument(
-        "-o", "--output", type=usable_path, metavar="DIR", help=f"the documents' folder (default: {DOCUMENTS})"
-    )
-    parser.add_argument(
-        "--from",
-        type=usable_path,
-        dest="source",
-        nargs="+",
-        metavar="RUN",
-        help="only write the document, from these kept runs",
-    )
-    parser.add_argument("--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run")
-    parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
+    add_plan_options(parser, example="paper_breakdown", output=f"the documents' folder (default: {DOCUMENTS})")
     parser.add_argument(
         "--part",
         type=part,
         metavar="I/N",
         help="only the Ith of N parts of the models; --from joins the runs of all parts",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.set_defaults(command=run, parser=parser)
 
 
@@ -84,18 +68,16 @@ def run(arguments: argparse.Namespace) -> int:
             folder = arguments.output or store.path.parent
             return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
     check_retries(arguments)
+
+    def plan(choice: Choice) -> RunRequest:
+        request = chosen_study.plan(choice)
+        return request if arguments.part is None else part_of(request, *arguments.part)
+
     if arguments.dry_run:
-        with tempfile.TemporaryDirectory() as scratch:
-            show_plan(_request(chosen_study, arguments, Path(scratch)))
-        return 0
+        return dry_run(plan, arguments)
     with RunStore(folder / chosen_study.name) as store:
-        request = _request(chosen_study, arguments, store.path)
-        return _execute(chosen_study, ready(here(store), request), store, folder, quiet=arguments.quiet)
-
-
-def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -> RunRequest:
-    request = applied(chosen_study.plan(chosen(arguments, folder)), arguments)
-    return request if arguments.part is None else part_of(request, *arguments.part)
+        session = ready(here(store), request_of(plan, arguments, store.path))
+        return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
 
 
 def _execute(chosen_study: Study, session: Experiment, store: RunStore, folder: Path, *, quiet: bool) -> int:

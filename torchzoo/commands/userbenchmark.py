@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from torchzoo.commands.options import add_some, applied
 from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh_turns import TurnsOf
 from torchzoo.record import Failed, Took
 from torchzoo.report import terminal
 from torchzoo.report.remarks import not_measured_line
-from torchzoo.run.experiment import here, ready
+from torchzoo.run.experiment import here, ignore, ready
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.request import RunRequest
@@ -60,46 +61,52 @@ def add_parser(commands: Any) -> None:
         description="Run the plan of a userbenchmark and write its report to DIR/report.md; without a NAME, list them. "
         "Options that are given replace the plan's own.",
     )
-    add_plan_options(parser, example="optim")
-    parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help="keep the run and its report there")
+    add_plan_options(parser, example="optim", output="keep the run and its report there")
+    add_torchbench_options(parser)
+    parser.set_defaults(command=run, parser=parser)
+
+
+def request_of(plan: Callable[[Choice], RunRequest], arguments: argparse.Namespace, folder: Path) -> RunRequest:
+    """The plan for the models and options on the command line, for a run that is kept in `folder`."""
+    choice = Choice(
+        patterns=tuple(arguments.models),
+        suites=words(arguments.suite),
+        models_dirs=tuple(str(one.resolve()) for one in arguments.models_dir),
+        folder=folder.resolve(),
+    )
+    return applied(plan(choice), arguments)
+
+
+def dry_run(
+    plan: Callable[[Choice], RunRequest], arguments: argparse.Namespace, turns_of: TurnsOf | None = None
+) -> int:
+    """Show the plan. Return the exit status."""
+    with tempfile.TemporaryDirectory() as scratch:
+        show_plan(request_of(plan, arguments, Path(scratch)), turns_of)
+    return 0
+
+
+def add_plan_options(parser: argparse.ArgumentParser, *, example: str, output: str) -> None:
+    """Add NAME, MODEL, the options that replace values of a plan, and those of the run and its document."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help=f"such as {example}; none: list them")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="instead of the plan's models, as for run")
+    add_suite(parser)
+    add_some(parser, REPLACED)
+    parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
+    parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help=output)
     parser.add_argument(
         "--from",
         type=usable_path,
         dest="source",
         nargs="+",
         metavar="RUN",
-        help="only write the report, from this run; several are joined",
+        help="only write the document, from this kept run; several are joined",
     )
     parser.add_argument(
-        "--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run, then report"
+        "--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run, then write the document"
     )
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    add_torchbench_options(parser)
-    parser.set_defaults(command=run, parser=parser)
-
-
-def chosen(arguments: argparse.Namespace, folder: Path) -> Choice:
-    """The choice of models on the command line, for a plan whose run is kept in `folder`."""
-    return Choice(
-        patterns=tuple(arguments.models),
-        suites=words(arguments.suite),
-        models_dirs=tuple(str(one.resolve()) for one in arguments.models_dir),
-        folder=folder.resolve(),
-    )
-
-
-def _request(benchmark: UserBenchmark, arguments: argparse.Namespace, folder: Path) -> RunRequest:
-    return applied(benchmark.plan(chosen(arguments, folder)), arguments)
-
-
-def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
-    """Add NAME, MODEL and the options that replace values of a plan."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help=f"such as {example}; none: list them")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="instead of the plan's models, as for run")
-    add_suite(parser)
-    add_some(parser, REPLACED)
-    parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
 
 
 @terminated_as_interrupted()
@@ -121,16 +128,13 @@ def run(arguments: argparse.Namespace) -> int:
     check_retries(arguments)
     _check_processes(benchmark, arguments)
     if arguments.dry_run:
-        with tempfile.TemporaryDirectory() as scratch:
-            show_plan(_request(benchmark, arguments, Path(scratch)), benchmark.turns)
-        return 0
+        return dry_run(benchmark.plan, arguments, benchmark.turns)
     if arguments.output is None:
         raise UsageError(
             "name a folder for the results and their report with -o DIR, or report on kept results with --from RUN"
         )
     with RunStore(arguments.output) as store:
-        request = _request(benchmark, arguments, store.path)
-        return _measure(benchmark, store, request, arguments)
+        return _measure(benchmark, store, request_of(benchmark.plan, arguments, store.path), arguments)
 
 
 def show_list(summaries: dict[str, str]) -> int:
@@ -176,19 +180,17 @@ def _measure_cases(
 def _measure_in_turns(
     benchmark: UserBenchmark, store: RunStore, request: RunRequest | None, arguments: argparse.Namespace
 ) -> bool:
-    assert benchmark.turns is not None
     experiment = ready(here(store), request, turns_of=benchmark.turns, retry_failed=arguments.retry_failed)
+    say = ignore if arguments.quiet else terminal.say
 
     def show(planned: PlannedCase) -> None:
-        _, role, number = planned.key
-        if not arguments.quiet:
-            terminal.say(f"{planned.case.label()}: {role}, {number + 1}")
+        say(f"{planned.case.label()}: {planned.key[1]}, {planned.key[2] + 1}")
 
     try:
         with experiment.workers:
             for _, record in experiment.run(on_start=show):
-                if not arguments.quiet and not isinstance(record.outcome, Took):
-                    terminal.say(f"{record.case.label()} {record.role}: {not_measured_line(record.outcome)}")
+                if not isinstance(record.outcome, Took):
+                    say(f"{record.case.label()} {record.role}: {not_measured_line(record.outcome)}")
     except KeyboardInterrupt:
         terminal.say(f"what was measured is kept; measure the rest with: {_go_on(benchmark, store.path)}")
         raise

@@ -15,9 +15,10 @@ from torchzoo.errors import UsageError
 from torchzoo.history import nights
 from torchzoo.history.candidates import short_name
 from torchzoo.history.culprits import Step, evidence_text
-from torchzoo.history.nights import NIGHTS, Night, NightStatus, Options, counted
+from torchzoo.history.nights import NIGHTS, Night, NightStatus, Options
 from torchzoo.history.watch import watch
 from torchzoo.report import terminal
+from torchzoo.report.units import counted
 from torchzoo.run.experiment import ignore
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.plan import AUTO

@@ -55,12 +55,7 @@ class AbJudge:
         self._on_record = on_record
 
     def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
-        """Return the evidence on each version. Versions of the same effort are measured in turns with each other.
-
-        Raises:
-            GoodFails: `good` can't be measured.
-            UsageError, StoreError, NotMadeNow: no version can be measured at present.
-        """
+        """Return the evidence on each version. Versions of the same effort are measured in turns with each other."""
         found: dict[str, Evidence] = {}
         for effort in sorted({ask.effort for ask in asks}):
             some = [ask for ask in asks if ask.effort == effort]

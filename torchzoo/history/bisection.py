@@ -55,25 +55,19 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a search for one first bad version.
+    """The state of a search for one first bad version, from 1 to `last`, with the verdicts so far in any order.
 
-    Args:
-        last: the number of the bad version; the good one is 0.
-        judged: the verdicts so far, in any order.
-        error_rate: the share of wrong verdicts, both of versions with the change and of those without. The default is
-            the limit of `compare`: at most one false alarm in a hundred, and a verdict `same` only if a 95% interval
-            lies within the threshold, so that a change is missed on one side in at most 2.5 of a hundred.
-        confidence: the search stops when the answer has this probability.
-        absent: the probability, before any verdict, that there is no change.
-        most_verdicts: the search stops after so many verdicts that are bad or good.
+    The error rate is the share of wrong verdicts, both of versions with the change and of those without. The default is
+    the limit of `compare`: at most one false alarm in a hundred, and a verdict `same` only if a 95% interval lies
+    within the threshold, so that a change is missed on one side in at most 2.5 of a hundred.
     """
 
     last: int
     judged: tuple[Judged, ...] = ()
     error_rate: float = FAMILY_WISE_ERROR
-    confidence: float = 0.95
-    absent: float = 0.05
-    most_verdicts: int = 100
+    confidence: float = 0.95  # with which the search stops
+    absent: float = 0.05  # the probability, before any verdict, that there is no change
+    most_verdicts: int = 100  # bad or good
 
     @property
     def skipped(self) -> frozenset[int]:

@@ -23,7 +23,8 @@ from torchzoo.history.confirm import Decided, measure_pair
 from torchzoo.history.culprits import ASKED, Asked, BisectLog, Culprit, Result, find_culprits
 from torchzoo.history.into_inductor import INSIDE, applies_to, look_inside
 from torchzoo.history.issues import Issue
-from torchzoo.history.nights import Blamed, NightWork, counted
+from torchzoo.history.nights import Blamed, NightWork
+from torchzoo.report.units import counted
 from torchzoo.store import StoreError
 
 #: Narrower intervals (of logarithms) count as this wide, since memory hardly varies.

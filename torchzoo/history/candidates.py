@@ -41,10 +41,6 @@ def candidates(good: str, bad: str, *, pre_releases: bool = False) -> tuple[str,
     The two SPECs differ in one part, which names a version (`torch==2.11.0`) or a commit (`timm@/src/timm:v1.0.0`). If
     one of two versions is a dated nightly, those between are nightlies, else they are releases, and with `pre_releases`
     also release candidates and the like.
-
-    Raises:
-        UsageError: these are no two versions of one package, one of them does not exist, the good one is not older, or
-            none is between them (`NothingBetween`).
     """
     first, last = parse(good), parse(bad)
     if canonical(first) == canonical(last):
@@ -70,8 +66,6 @@ def candidates(good: str, bad: str, *, pre_releases: bool = False) -> tuple[str,
 
 
 def _with(spec: Spec, part: Package | Checkout) -> str:
-    """Return the SPEC in full with another version of one package."""
-
     def exchanged(parts: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(part if one.name == part.name else one for one in parts)
 
@@ -170,11 +164,7 @@ def one_of_each(versions: Iterable[Version], *, prefer: str | None) -> list[Vers
 
 
 def offered_versions(package: str, indexes: Sequence[str] = (), *, pre_releases: bool = False) -> list[Version]:
-    """Return the versions of a package that pip finds in its own indexes and these, from the oldest to the newest.
-
-    Raises:
-        UsageError: there is no such package, or pip can't be run.
-    """
+    """Return the versions of a package that pip finds in its own indexes and these, from the oldest to the newest."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", package]
     command += ["--pre"] if pre_releases else []
     for url in indexes:

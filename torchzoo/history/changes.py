@@ -15,6 +15,7 @@ from torchzoo.analysis.run_figures import Metric, shown_variant
 from torchzoo.case import Case
 from torchzoo.report.over_time import value_text
 from torchzoo.report.run_comparison import ratio_text
+from torchzoo.report.units import counted
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
 
@@ -138,4 +139,4 @@ def count_text(kind: Kind, count: int) -> str:
     """Return `2 graph breaks`; for leaks, `leaks memory` or `level`."""
     if kind is Kind.LEAKING:
         return "leaks memory" if count else "level"
-    return f"{count} graph break{'' if count == 1 else 's'}"
+    return counted(count, "graph break")

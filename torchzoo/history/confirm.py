@@ -7,18 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.compare import RunComparison, compare_in_turns
+from torchzoo.analysis.compare import AB_FILE, RunComparison, Side, compare_in_turns
 from torchzoo.analysis.judge import PAIRS_FROM
 from torchzoo.case import Case
 from torchzoo.environments.make import prepare
 from torchzoo.errors import TorchzooError, one_line
 from torchzoo.history import ab
 from torchzoo.history.ab import AbError, AbRequest
-from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.changes import Confirmed, Kind, Proposal, changes_for_the_worse
-from torchzoo.history.nights import NIGHTS, RUN, Night, NightWork, counted, is_measured
+from torchzoo.history.nights import NIGHTS, RUN, Night, NightWork, is_measured
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.machine.differences import machine_differences
+from torchzoo.report.units import counted
 from torchzoo.run.experiment import OnRecord, ignore
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, StoreError, read_run
@@ -101,16 +101,12 @@ def measure_pair(
     *,
     on_record: OnRecord = ignore,
 ) -> tuple[Run, Run]:
-    """Measure two SPECs in turns on some cases of a request. Measurements that `folder` holds are not repeated.
-
-    Raises:
-        TorchzooError: an environment can't be made, or nothing can be measured in it; the message is one line.
-    """
+    """Measure two SPECs in turns on some cases of a request. Measurements that `folder` holds are not repeated."""
     axes = msgspec.structs.replace(request.axes, repeats=REPEATS)
     models = tuple(dict.fromkeys(case.model for case in cases))
     run = msgspec.structs.replace(request, patterns=models, suites=(), axes=axes)
     asked = AbRequest(base=base, candidate=candidate, run=run, only=tuple(cases))
-    if not (folder / FILE).is_file():
+    if not (folder / AB_FILE).is_file():
         ab.begin(asked, folder)
     elif ab.read_request(folder) != asked:
         raise AbError(f"{folder} holds an A/B of something else, begun by an earlier call: remove this folder")
@@ -120,11 +116,7 @@ def measure_pair(
 
 
 def decide(measured: Sequence[Decided]) -> tuple[Decided, ...]:
-    """Return the A/Bs of a night with what they show. The p-values are adjusted for the tests of all of them together.
-
-    Args:
-        measured: A/Bs, each with a comparison of its own. They have no case in common.
-    """
+    """Return the A/Bs of a night with what they show. The p-values are adjusted for the tests of all of them."""
     if not measured:
         return ()
     together = compare_in_turns(_joined([one.base for one in measured]), _joined([one.candidate for one in measured]))
@@ -132,7 +124,6 @@ def decide(measured: Sequence[Decided]) -> tuple[Decided, ...]:
 
 
 def _joined(runs: Sequence[Run]) -> Run:
-    """Join runs that have no case in common."""
     cases = tuple(case for run in runs for case in run.manifest.cases)
     manifest = msgspec.structs.replace(runs[0].manifest, cases=cases)
     return Run(path=runs[0].path, manifest=manifest, records=tuple(record for run in runs for record in run.records))

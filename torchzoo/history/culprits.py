@@ -96,17 +96,14 @@ class BisectLog:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: Path, *, resume: bool = False) -> Iterator[BisectLog]:
-        """Lock a folder inside a context. With `resume` it must hold a bisection, and without it must not.
-
-        Raises:
-            StoreError: that is not so, the folder can't be written, or another process works on it.
-        """
+        """Lock a folder inside a context. With `resume` it must hold a bisection, and without it must not."""
         asked = path / ASKED
         if resume and not asked.is_file():
             raise StoreError(f"no bisection in {path}: there is no file {ASKED}")
         lock = lock_folder(path)
         try:
-            if not resume and asked.exists():
+            was_measured = (path / VERDICTS).exists() or any(path.rglob("run.json"))
+            if not resume and asked.exists() and was_measured:
                 advice = f"go on with --resume {path}, or name another folder"
                 raise StoreError(f"{path} holds a bisection already: {advice}")
             yield cls(path)
@@ -116,11 +113,6 @@ class BisectLog:
     def begin(self, asked: Asked) -> None:
         """Write the request."""
         write_json(self.path / ASKED, asked)
-
-    def take_back(self) -> None:
-        """Undo `begin` if nothing was measured since, so that a corrected bisection can begin in this folder."""
-        if not (self.path / VERDICTS).exists() and not any(self.path.rglob("run.json")):
-            (self.path / ASKED).unlink()
 
     def asked(self) -> Asked:
         """Return the request. A file that can't be read is a `FileError`."""

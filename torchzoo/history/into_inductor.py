@@ -53,13 +53,8 @@ def applies_to(kind: Kind, case: Case) -> bool:
 def look_inside(kind: Kind, case: Case, base: Run, candidate: Run, spec: str, kept: Path) -> Inside:
     """Let inductor's bisector examine the first bad version. This takes minutes, since the case is compiled many times.
 
-    Args:
-        kind: the kind of change; `applies_to` says whether there is a question.
-        case: of both runs.
-        base: a run with the last good version.
-        candidate: a run with the first bad version, measured in turns with `base`.
-        spec: of the first bad version.
-        kept: the file for the answer. An answer that it holds is returned without a search.
+    The runs were measured in turns, `base` with the last good version and `candidate` with the first bad one, `spec`.
+    An answer that the file `kept` holds is returned without a search.
     """
     before = attempt(lambda: read_json(kept, Inside))
     if isinstance(before, Inside):

@@ -121,11 +121,7 @@ def _since(blamed: Blamed | None, base: Marked, candidate: Marked) -> list[Block
 
 
 def write_issues(work: NightWork, found: Sequence[Issue], decided: Sequence[Decided]) -> list[str]:
-    """Write the issues of culprits, and one on the other changes of each A/B, and post them if that is asked for.
-
-    Returns:
-        Where each issue is: its address if it is posted, else its file.
-    """
+    """Write the issues of culprits and of the other changes of each A/B, and post them if asked. Return the places."""
     issues = list(found)
     explained = [change for one in found if one.blamed is not None for change in one.blamed.explains]
     for one in decided:
@@ -162,11 +158,7 @@ def _address(path: Path) -> str:
 
 
 def post(path: Path, title: str, repository: str | None) -> str:
-    """Post an issue with `gh issue create`, unless it was posted. The first line of the file is no part of the body.
-
-    Returns:
-        A line that says why the issue was not posted; empty if it was.
-    """
+    """Post an issue with `gh issue create`, unless it was posted. Return why it was not posted, or an empty text."""
     if _address(path):
         return ""
     where = ["--repo", repository] if repository is not None else []

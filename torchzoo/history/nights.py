@@ -103,18 +103,9 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()  # what could not be done, and why
 
 
-def counted(number: int, what: str) -> str:
-    """Return `1 case` or `2 cases`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Lock the folder of a watch, which is made if it does not exist.
-
-    Raises:
-        StoreError: it can't be written, or another process works there.
-    """
+    """Lock the folder of a watch, which is made if it does not exist."""
     lock = lock_folder(root, subfolder=NIGHTS, owner="torchzoo watch", advice="name another folder")
     try:
         yield
@@ -133,11 +124,7 @@ def finished_nights(root: Path) -> list[Night]:
 
 
 def read_night(path: Path, kind: type[_Read]) -> _Read:
-    """Read `asked.json` or `night.json`.
-
-    Raises:
-        StoreError: the file can't be read.
-    """
+    """Read `asked.json` or `night.json`."""
     try:
         return read_json(path, kind)
     except FileError as error:

@@ -38,11 +38,8 @@ def propose(
 ) -> tuple[Proposal, ...]:
     """Return the changes for the worse that tonight's run hints at, at most one for each case and kind.
 
-    Args:
-        series: of all cases and metrics. Only series with a point of tonight count: they are of tonight's machine.
-        tonight: the name of the night.
-        known: the changes that earlier nights confirmed. Only the nights after a change are compared with each other.
-        counts: the counts of each of the last nights and tonight.
+    Only series with a point of tonight count: they are of tonight's machine. Of the nights before, only those after a
+    change that is `known` are compared. `counts` are those of each of the last nights and tonight.
     """
     known_since: dict[CaseKind, str] = {}
     for change in known:

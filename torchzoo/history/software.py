@@ -36,9 +36,6 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
 
     A night is given by its SPEC in full and the manifest of its run. If packages changed that no SPEC names, as in an
     environment that is kept up to date, the base names them with their old versions.
-
-    Raises:
-        UsageError: nothing changed, or no SPEC restores it.
     """
     is_one_spec = base_spec == tonight_spec
     environments = (base.environment, tonight.environment)
@@ -90,7 +87,6 @@ def _versions(environment: Environment, *, with_all: bool) -> dict[str, str]:
 
 
 def _with(spec: Spec, versions: Mapping[str, str], names: set[str]) -> str:
-    """Return the SPEC with these packages added, at their versions."""
     named = [f"{name}=={versions[name]}" for name in versions if name in names]
     text = canonical(spec)
     return ",".join([*([text] if text != "this" or not named else []), *named])

@@ -103,23 +103,19 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 def _series_of(
     case: Case, machine: str, some: Sequence[tuple[IndexedRun, CaseSummary]], metrics: Sequence[Metric]
 ) -> Iterator[Series]:
-    places = list(Metric)
     figures = [{(figure.metric, figure.basis): figure for figure in one.figures} for _, one in some]
     kinds = {kind for of_run in figures for kind in of_run if kind[0] in metrics} or {(metrics[0], "")}
-    for kind in sorted(kinds, key=lambda kind: (places.index(kind[0]), kind[1])):
+    for metric, basis in sorted(kinds, key=lambda kind: ([*Metric].index(kind[0]), kind[1])):
         points = tuple(
-            SeriesPoint(run=run, status=one.status, reason=one.reason, figure=of_run.get(kind))
+            SeriesPoint(run=run, status=one.status, reason=one.reason, figure=of_run.get((metric, basis)))
             for (run, one), of_run in zip(some, figures, strict=True)
         )
-        yield Series(case=case, machine=machine, metric=kind[0], basis=kind[1], points=points)
+        yield Series(case=case, machine=machine, metric=metric, basis=basis, points=points)
 
 
 def _matches(one: CaseSummary, wanted: Wanted) -> bool:
-    machines = wanted.get("machine")
-    return (machines is None or one.machine in machines) and all(
-        wanted.get(axis.name) is None or axis.text(one.case) in wanted[axis.name]  # type: ignore[operator]
-        for axis in AXES
-    )
+    texts = {axis.name: axis.text(one.case) for axis in AXES} | {"machine": one.machine}
+    return all((some := wanted.get(name)) is None or text in some for name, text in texts.items())
 
 
 def _order(case: Case) -> tuple[str | int, ...]:
@@ -133,9 +129,6 @@ def read_history(folders: Sequence[Path]) -> History:
     """Read the runs below some folders. Summaries of runs that did not change are taken from the first folder.
 
     A folder that can't be read becomes a line in `problems`, and does not stop the others.
-
-    Raises:
-        HistoryError: a folder does not exist.
     """
     problems: dict[str, str] = {}
     roots = [folder.resolve() for folder in folders]
@@ -219,9 +212,6 @@ def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
 
     Hidden folders are left out, and so are A/Bs and bisections below `root`: their runs measure other software. Folders
     that can't be listed become lines in `problems`.
-
-    Raises:
-        HistoryError: there is no such folder.
     """
     if not root.is_dir():
         raise HistoryError(f"no folder {root}: name the folder that holds your runs")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import re
+from collections import defaultdict
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -53,15 +53,10 @@ class VersionComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def side(runs: Sequence[IndexedRun], word: str) -> Selection:
-    """Return the runs that a word stands for.
+    """Return the runs that a word stands for, of all runs in the order of time.
 
-    Args:
-        runs: all, in the order of time; at least one.
-        word: a run's folder or its name, a night's stamp, a date (2026-11-22, UTC), a version of torch (2.15.0, with or
-            without its local part), or of any package (timm==1.0.20).
-
-    Raises:
-        HistoryError: the word stands for none; the message names what there is.
+    A word is a run's folder or its name, a night's stamp, a date (2026-11-22, UTC), a version of torch (2.15.0, with or
+    without its local part), or of any package (timm==1.0.20).
     """
     path = written(str(Path(word).resolve()))
     by_path = [run for run in runs if run.path == path]
@@ -69,7 +64,7 @@ def side(runs: Sequence[IndexedRun], word: str) -> Selection:
     if len(by_name) > 1 and not by_path:
         raise HistoryError(f"{len(by_name)} runs have the name {word}: name one by its path, such as {by_name[0].path}")
     found = by_path or by_name
-    if not found and _is_date(word):
+    if not found and re.fullmatch(r"\d{4}-\d\d-\d\d", word):
         found = [run for run in runs if run.created_at.startswith(word)]
         if not found:
             raise HistoryError(_no_run_on(word, runs))
@@ -77,12 +72,6 @@ def side(runs: Sequence[IndexedRun], word: str) -> Selection:
         package, _, version = word.rpartition("==")
         found = _with_version(runs, package or "torch", version)
     return Selection(name=word, runs=tuple(found))
-
-
-def _is_date(word: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return len(word) == len("2026-11-22") and bool(date.fromisoformat(word))
-    return False
 
 
 def _no_run_on(day: str, runs: Sequence[IndexedRun]) -> str:
@@ -117,11 +106,7 @@ def compare_versions(
     metrics: Sequence[Metric],
     threshold: float | None = None,
 ) -> VersionComparison:
-    """Compare two sides, each case on its own kind of machine.
-
-    Raises:
-        HistoryError: the sides share a run, or have no case on the same kind of machine in common.
-    """
+    """Compare two sides, each case on its own kind of machine."""
     if {run.path for run in base.runs} & {run.path for run in candidate.runs}:
         raise HistoryError(f"'{base.name}' and '{candidate.name}' stand for the same runs: name two different sides")
     base_is_first = base.runs[0].created_at <= candidate.runs[0].created_at
@@ -138,23 +123,19 @@ def compare_versions(
             f"'{base.name}' and '{candidate.name}' have no case on the same kind of machine in common: "
             "name runs of the same cases"
         )
-    pairs: list[FigurePair] = []
-    machines: list[str] = []  # of the pairs
+    pairs: list[tuple[str, FigurePair]] = []  # with the machine
     for machine, case in common:
         was, now = _figures_of(old[machine][case]), _figures_of(new[machine][case])
-        some = [FigurePair(case, kind[0], was[kind], now[kind]) for kind in was if kind in now and kind[0] in metrics]
-        pairs += some
-        machines += [machine] * len(some)
-    by_machine: dict[str, list[Finding]] = {}
-    for machine, finding in zip(machines, judge(pairs, threshold), strict=True):
-        by_machine.setdefault(machine, []).append(finding)
+        kinds = [kind for kind in was if kind in now and kind[0] in metrics]
+        pairs += [(machine, FigurePair(case, kind[0], was[kind], now[kind])) for kind in kinds]
+    findings = list(zip(pairs, judge([pair for _, pair in pairs], threshold), strict=True))
     changes = []
     for machine in sorted(old.keys() | new.keys()):
         statuses = [_statuses_of(one.get(machine, {})) for one in (old, new)]
         changes.append(
             MachineChanges(
                 machine=machine,
-                findings=tuple(by_machine.get(machine, ())),
+                findings=tuple(finding for (where, _), finding in findings if where == machine),
                 changes=status_changes(*statuses),
                 still_failing=still_failing(*statuses),
             )
@@ -177,18 +158,17 @@ _Summaries = dict[Case, list[CaseSummary]]
 
 
 def _by_machine(history: History, of: Selection) -> dict[str, _Summaries]:
-    found: dict[str, _Summaries] = {}
+    found: dict[str, _Summaries] = defaultdict(lambda: defaultdict(list))
     for run in of.runs:
         for one in history.summaries[run.path].cases():
-            found.setdefault(one.machine, {}).setdefault(one.case, []).append(one)
+            found[one.machine][one.case].append(one)
     return found
 
 
 def _figures_of(summaries: Sequence[CaseSummary]) -> dict[tuple[Metric, str], list[RunFigure]]:
-    found: dict[tuple[Metric, str], list[RunFigure]] = {}
-    for one in summaries:
-        for figure in one.figures:
-            found.setdefault((figure.metric, figure.basis), []).append(figure)
+    found: dict[tuple[Metric, str], list[RunFigure]] = defaultdict(list)
+    for figure in (figure for one in summaries for figure in one.figures):
+        found[figure.metric, figure.basis].append(figure)
     return found
 
 

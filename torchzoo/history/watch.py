@@ -31,7 +31,6 @@ from torchzoo.history.nights import (
     NightWork,
     Options,
     begin,
-    counted,
     finish,
     finished_nights,
     is_measured,
@@ -40,6 +39,7 @@ from torchzoo.history.nights import (
 )
 from torchzoo.history.proposals import propose
 from torchzoo.history.summaries import read_history
+from torchzoo.report.units import counted
 from torchzoo.run import experiment
 from torchzoo.run.experiment import Place
 from torchzoo.store import Run, read_run
@@ -49,9 +49,6 @@ def watch(options: Options, now: datetime) -> Night:
     """Run a new night named by `now`, or continue the last one if it was interrupted.
 
     The folder must be locked (`nights.locked`).
-
-    Raises:
-        TorchzooError: the suite can't be run; the message is one line.
     """
     folders = night_folders(options.root)
     if folders and not (folders[-1] / NIGHT).is_file():
@@ -87,8 +84,8 @@ def _goes_on(work: NightWork) -> bool:
         else:
             return True
     remark = f"the night was cut short, and can't be gone on with: {why}"
-    status = NightStatus.UNDECIDED
-    finish(work.folder, Night(stamp=stamp, status=status, software=asked.software, remarks=(remark,)))
+    night = Night(stamp=stamp, status=NightStatus.UNDECIDED, software=asked.software, remarks=(remark,))
+    finish(work.folder, night)
     options.show(f"{stamp}: {remark}")
     return False
 
@@ -101,7 +98,6 @@ def _run(work: NightWork) -> None:
 
 
 def _night(work: NightWork) -> Night:
-    """Take the steps after the run, and return the result."""
     stamp, software = work.folder.name, work.asked.software
     before = [night for night in finished_nights(work.options.root) if night.stamp < stamp]
     run = read_run(work.folder / RUN)

@@ -99,17 +99,13 @@ def source(published: Published) -> list[Block]:
 
 
 def tables(published: Published, rows: Sequence[Row], reasons: Sequence[Reason]) -> list[Block]:
-    """A table for each published one. A published figure without a row is shown as not measured.
-
-    Raises:
-        BesideError: a row is of a table that is not published, or a reason is about a figure that is in no table.
-    """
+    """A table for each published one. A published figure without a row is shown as not measured."""
     for row in rows:
         if row.table not in published.tables:
             raise BesideError(f"a figure is of '{row.table}', which is no table of published.yaml")
         if row.beside and row.beside not in published.tables[row.table].figures:
             raise BesideError(f"'{row.figure}' stands beside '{row.beside}', which is not in '{row.table}'")
-    shown = {name: [*_of(name, rows), *_without_a_row(name, one, rows)] for name, one in published.tables.items()}
+    shown = {name: _rows_of(name, one, rows) for name, one in published.tables.items()}
     known = {(row.table, row.figure) for some in shown.values() for row in some}
     why: dict[Key, str] = {}
     for reason in reasons:
@@ -129,17 +125,12 @@ def tables(published: Published, rows: Sequence[Row], reasons: Sequence[Reason])
     return blocks
 
 
-def _of(name: str, rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row.table == name]
-
-
-def _without_a_row(name: str, table: PublishedTable, rows: Sequence[Row]) -> list[Row]:
-    has_row = {row.beside or row.figure for row in _of(name, rows)}
-    return [
-        Row(table=name, figure=figure, measured=None, missing="no measured case of this run gives it")
-        for figure in table.figures
-        if figure not in has_row
-    ]
+def _rows_of(name: str, table: PublishedTable, rows: Sequence[Row]) -> list[Row]:
+    """The rows of a table, then one for each published figure that has none."""
+    own = [row for row in rows if row.table == name]
+    rest = table.figures.keys() - {row.beside or row.figure for row in own}
+    missing = "no measured case of this run gives it"
+    return own + [Row(table=name, figure=one, measured=None, missing=missing) for one in table.figures if one in rest]
 
 
 def _cells(row: Row, table: PublishedTable, why: Mapping[Key, str]) -> list[str]:
@@ -191,7 +182,6 @@ def _is_exact(one: Estimate) -> bool:
 
 
 def _digits(value: float) -> str:
-    """Three digits, whatever the size."""
     return f"{value:.3g}" if abs(value) < 1 else number(value) if value > 0 else f"-{number(-value)}"
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from torchzoo.analysis.beside_eager import has_several_backends
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.compare import BAD
 from torchzoo.analysis.figures import CaseFigures
@@ -21,6 +20,7 @@ from torchzoo.report import terminal
 from torchzoo.report.checks import check_of
 from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, REACH, SPEEDUP, TIME, Detail, FigureColumn
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of
+from torchzoo.report.some_cases import has_several_backends
 from torchzoo.report.text import visible
 
 if TYPE_CHECKING:
@@ -116,11 +116,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseLines:
-    """The table as something that rich can show. Below it, what its columns and marks mean.
-
-    Args:
-        sections: the cases by the title that stands above them, in the order in which they are shown. There is one.
-    """
+    """A table of at least one case below the titles, for rich, and what its columns and marks mean."""
 
     def __init__(self, sections: Mapping[str, Sequence[CaseResult]]) -> None:
         results = [result for some in sections.values() for result in some]
@@ -163,9 +159,9 @@ class CaseLines:
         for number, (title, rows) in enumerate(self.sections.items()):
             if number:
                 yield terminal.text("")
-            yield terminal.hanging(f"{title}: {self.shared}" if self.shared else title)
+            yield terminal.Hanging(f"{title}: {self.shared}" if self.shared else title)
             yield from self._lines(rows, fit)
-        yield from map(terminal.hanging, self._legend(fit))
+        yield from map(terminal.Hanging, self._legend(fit))
 
     def _fit(self, width: int) -> Fit:
         """The first way that fits; else the last one, with the names of models as short as they must be.
@@ -219,7 +215,6 @@ class CaseLines:
                 yield self._line(row, fit)
 
     def _line(self, row: CaseRow, fit: Fit) -> Any:
-        """One case. What was not measured has words in place of figures."""
         axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
         if not row.figures:
             line = f"{self._joined(axes, fit)}{' ' * fit.gap}{row.words}"
@@ -272,7 +267,6 @@ def _processes(result: CaseResult) -> int:
 
 
 def _words(result: CaseResult) -> str:
-    """What became of a case that has no figures."""
     outcome = result.outcome
     if isinstance(outcome, Failed):
         return f"FAILED: {outcome.kind} in {outcome.stage}"

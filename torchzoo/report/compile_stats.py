@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from torchzoo.analysis.figures import VariantFigures
-from torchzoo.case import EAGER
-from torchzoo.record import CANDIDATE_VARIANT, Compilation, Coverage, Measured, Record, VariantResult
+from torchzoo.record import CANDIDATE_VARIANT, Compilation, Measured, Record, VariantResult
 from torchzoo.report import units
 from torchzoo.report.document import Block, Column, Heading, Items, Text, section, table
 
@@ -24,24 +23,21 @@ def lines(columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
     """Return lines of a case's table; `-` for a variant of which neither Dynamo nor AOTInductor compiled anything."""
     counts = [c.raw.compilation for c in columns]
 
-    def cells(of: Callable[[Compilation], str]) -> list[str]:
-        return ["-" if c is None or not _has_compiled(c) else of(c) for c in counts]
+    def cells(of: Callable[[Compilation], str | None]) -> list[str]:
+        return ["-" if c is None or not (c.graphs or c.package_bytes is not None) else of(c) or "-" for c in counts]
 
+    coverages = [c.raw.coverage for c in columns]
     return [
         ("compiling", cells(_compiling)),
-        ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {c.break_count}" if c.graphs else "-")),
-        ("operators captured", cells(_captured)),
-        ("operators in eager", ["-" if c.raw.coverage is None else _in_eager(c.raw.coverage) for c in columns]),
-        ("functions left to eager", cells(lambda c: str(c.functions_left) if c.functions_left else "-")),
+        ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {c.break_count}" if c.graphs else None)),
+        ("operators captured", cells(lambda c: None if c.operators_captured is None else f"{c.operators_captured:,}")),
+        ("operators in eager", ["-" if c is None else f"{c.in_eager:,} of {c.operators:,}" for c in coverages]),
+        ("functions left to eager", cells(lambda c: str(c.functions_left) if c.functions_left else None)),
         ("recompilations", cells(_recompilations)),
         ("guards", cells(_guards)),
         ("package", cells(lambda c: units.size(c.package_bytes))),
-        ("loading the package", cells(lambda c: "-" if c.load_s is None else units.seconds(c.load_s))),
+        ("loading the package", cells(lambda c: None if c.load_s is None else units.seconds(c.load_s))),
     ]
-
-
-def _has_compiled(counts: Compilation) -> bool:
-    return counts.graphs > 0 or counts.package_bytes is not None
 
 
 def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
@@ -65,23 +61,24 @@ def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
 
 def document(records: Iterable[Record]) -> list[Block]:
     """Return a table of the compiled cases, then the package and the reasons of each case."""
-    compiled = [
-        (record.case.label(), record.outcome, result)
-        for record in records
-        if isinstance(record.outcome, Measured)
-        and record.case.backend != EAGER
-        and (result := record.outcome.variants.get(CANDIDATE_VARIANT)) is not None
-        and result.compilation is not None
-    ]
-    if not compiled:
+    rows: list[list[str]] = []
+    details: list[Block] = []
+    for record in records:
+        outcome = record.outcome
+        result = outcome.variants.get(CANDIDATE_VARIANT) if isinstance(outcome, Measured) else None
+        if not isinstance(outcome, Measured) or result is None or result.compilation is None:
+            continue
+        label, counts = record.case.label(), result.compilation
+        rows.append([label, *_cells(result, counts)])
+        some = list(reasons(outcome, limit=None))
+        if counts.package_bytes is not None and counts.load_s is not None:
+            package = f"package: {units.size(counts.package_bytes)}, loaded in {units.seconds(counts.load_s)}"
+            some.insert(0, package)
+        details += [Heading(label, level=3), Items(tuple(some))] if some else []
+    if not rows:
         return [Text("compilation: no case was compiled")]
     columns = (Column("case"), *(Column(figure, is_number=True) for figure in FIGURES))
-    rows = ([label, *_cells(result, result.compilation)] for label, _, result in compiled if result.compilation)
-    blocks = section("compilation", table(columns, rows, notes=[EXPLAINED]))
-    for label, measured, result in compiled:
-        some = (*_package(result), *reasons(measured, limit=None))
-        blocks += [Heading(label, level=3), Items(some)] if some else []
-    return blocks
+    return [*section("compilation", table(columns, rows, notes=[EXPLAINED])), *details]
 
 
 def _cells(result: VariantResult, counts: Compilation) -> list[str]:
@@ -98,12 +95,6 @@ def _cells(result: VariantResult, counts: Compilation) -> list[str]:
     ]
 
 
-def _package(result: VariantResult) -> Iterator[str]:
-    counts = result.compilation
-    if counts is not None and counts.package_bytes is not None and counts.load_s is not None:
-        yield f"package: {units.size(counts.package_bytes)}, loaded in {units.seconds(counts.load_s)}"
-
-
 def _compiling(counts: Compilation) -> str:
     return "-" if counts.compile_s is None else units.seconds(counts.compile_s)
 
@@ -111,14 +102,6 @@ def _compiling(counts: Compilation) -> str:
 def _recompilations(counts: Compilation) -> str:
     """Count them; `-` if nothing counted them, and for a package, which nothing compiles again."""
     return "-" if counts.compile_s is None or not counts.graphs else str(len(counts.recompilations))
-
-
-def _captured(counts: Compilation) -> str:
-    return "-" if counts.operators_captured is None else f"{counts.operators_captured:,}"
-
-
-def _in_eager(coverage: Coverage) -> str:
-    return f"{coverage.in_eager:,} of {coverage.operators:,}"
 
 
 def _guards(counts: Compilation) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import cycle
-from typing import Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -56,127 +56,56 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     dot: str = "model"  # what a dot is
 
 
-# --- where it stands ---
+# --- the picture ---
 
 
-class _Tick(msgspec.Struct, frozen=True, kw_only=True):
-    x: float
-    text: str
-    is_base: bool
-
-
-class _Dot(msgspec.Struct, frozen=True, kw_only=True):
-    x: float
-    y: float
-    text: str
-
-
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
-    name: str  # on the first line of a name only
-    mode: Mode
-    y: float
-    dots: tuple[_Dot, ...]
-    mean: float
-    interval: tuple[float, float] | None
-    text: str
-
-
-class _Chart(msgspec.Struct, frozen=True, kw_only=True):
-    title: str
-    axis: str
-    y: float  # of its top
-    axis_y: float
-    dot: str
-    mean: str
-    lines: tuple[_Line, ...]
-    ticks: tuple[_Tick, ...]
-    note: str  # how many dots stand at the edge, if any
-    fewest: int | None  # of how many values a mean has an interval, where one has none
-
-
-class _Scale(Protocol):
-    def x(self, value: float) -> float:
-        """The place of a value; the edge of the scale for a value beyond it."""
-
-    def has(self, value: float) -> bool:
-        """Whether a value is within the scale."""
-
-    def ticks(self) -> tuple[_Tick, ...]:
-        """The labels of the axis."""
-
-    def shown(self, value: float) -> str:
-        """A value in figures."""
-
-    def shown_mean(self, mean: Estimate) -> str:
-        """A mean in figures."""
-
-
-class RatioScale(msgspec.Struct, frozen=True, kw_only=True):
-    """A logarithmic scale, from a power of two to another."""
+class _Scale(NamedTuple):
+    """An axis: shares from 0 to 1, or ratios on a logarithmic scale from one power of two to another."""
 
     low: int
     high: int
+    is_share: bool
 
     def x(self, value: float) -> float:
-        doublings = math.log2(value) if value > 0 else -math.inf
-        share = (min(max(doublings, self.low), self.high) - self.low) / (self.high - self.low)
-        return _at(share)
+        """The place of a value; the edge of the scale for a value beyond it."""
+        place = value if self.is_share else math.log2(value) if value > 0 else -math.inf
+        share = (min(max(place, self.low), self.high) - self.low) / (self.high - self.low)
+        return round(PLOT_LEFT + share * (PLOT_RIGHT - PLOT_LEFT), 1)
 
     def has(self, value: float) -> bool:
-        return 2.0**self.low <= value <= 2.0**self.high
+        return self.low <= value <= self.high if self.is_share else 2.0**self.low <= value <= 2.0**self.high
 
-    def ticks(self) -> tuple[_Tick, ...]:
-        return tuple(
-            _Tick(x=self.x(2.0**power), text=f"{2.0**power:g}x", is_base=power == 0)
-            for power in range(self.low, self.high + 1)
-        )
+    def ticks(self) -> list[dict[str, Any]]:
+        if self.is_share:
+            return [{"x": self.x(one / 100), "text": f"{one}%", "is_base": one == 0} for one in SHARE_TICKS]
+        powers = range(self.low, self.high + 1)
+        return [{"x": self.x(2.0**one), "text": f"{2.0**one:g}x", "is_base": one == 0} for one in powers]
 
     def shown(self, value: float) -> str:
-        return f"{value:.3g}x"
+        return f"{100 * value:.1f}%" if self.is_share else f"{value:.3g}x"
 
     def shown_mean(self, mean: Estimate) -> str:
+        if self.is_share:
+            return self.shown(mean.value)
         return units.factor(mean) if mean.has_interval else f"{mean.value:.2f}x, no interval"
 
 
-class ShareScale:
-    """A linear scale, from nothing to all."""
-
-    def x(self, value: float) -> float:
-        return _at(min(max(value, 0.0), 1.0))
-
-    def has(self, value: float) -> bool:
-        return 0.0 <= value <= 1.0
-
-    def ticks(self) -> tuple[_Tick, ...]:
-        return tuple(_Tick(x=self.x(one / 100), text=f"{one}%", is_base=one == 0) for one in SHARE_TICKS)
-
-    def shown(self, value: float) -> str:
-        return f"{100 * value:.1f}%"
-
-    def shown_mean(self, mean: Estimate) -> str:
-        return self.shown(mean.value)
-
-
-def _at(share: float) -> float:
-    return round(PLOT_LEFT + share * (PLOT_RIGHT - PLOT_LEFT), 1)
-
-
-def ratios_around(values: Sequence[float]) -> RatioScale:
-    """Powers of two around all of them and around 1, within what can be seen."""
+def _scale_of(panel: Panel) -> _Scale:
+    """The scale of shares, or powers of two around all values and around 1, within what can be seen."""
+    if panel.is_share:
+        return _Scale(0, 1, is_share=True)
+    values = [one.value for group in panel.groups for one in group.values]
     low, high = (min(max(one, 2.0**-MOST_DOUBLINGS), 2.0**MOST_DOUBLINGS) for one in (min(values), max(values)))
-    return RatioScale(low=min(-1, math.floor(math.log2(low))), high=max(1, math.ceil(math.log2(high))))
-
-
-# --- the picture ---
+    return _Scale(min(-1, math.floor(math.log2(low))), max(1, math.ceil(math.log2(high))), is_share=False)
 
 
 def picture(panels: Sequence[Panel], about: str) -> str:
     """Return the whole file. `about` is a line on the machine and the software. Each panel has at least one group."""
-    charts: list[_Chart] = []
+    charts: list[dict[str, Any]] = []
     y = 0.0
     for panel in panels:
         charts.append(_chart(panel, y))
-        y = charts[-1].axis_y + AXIS
+        y = charts[-1]["axis_y"] + AXIS
     modes = {group.mode for panel in panels for group in panel.groups}
     return template("dots.svg.j2").render(
         charts=charts,
@@ -189,45 +118,42 @@ def picture(panels: Sequence[Panel], about: str) -> str:
     )
 
 
-def _chart(panel: Panel, top: float) -> _Chart:
-    values = [one.value for group in panel.groups for one in group.values]
-    scale: _Scale = ShareScale() if panel.is_share else ratios_around(values)
-    y = top + HEADER
-    lines: list[_Line] = []
+def _chart(panel: Panel, top: float) -> dict[str, Any]:
+    scale, y = _scale_of(panel), top + HEADER
+    lines = []
     for number, group in enumerate(panel.groups):
         is_new = number == 0 or panel.groups[number - 1].name != group.name
         y += GAP if is_new and number else 0
-        lines.append(_line(group, scale, y, name=group.name if is_new else ""))
+        lines.append(_line(group, scale, y) | {"name": group.name if is_new else ""})
         y += ROW
-    beyond = sum(not scale.has(value) for value in values)
-    return _Chart(
-        title=panel.title,
-        axis=panel.axis,
-        y=top,
-        axis_y=y + GAP,
-        dot=panel.dot,
-        mean="mean" if panel.is_share else "geometric mean",
-        lines=tuple(lines),
-        ticks=scale.ticks(),
-        fewest=None if all(group.mean.has_interval for group in panel.groups) else LEAST_OF_A_MEAN,
-        note=f"{beyond} of the dots are beyond the scale, and stand at its edge" if beyond else "",
-    )
+    beyond = sum(not scale.has(one.value) for group in panel.groups for one in group.values)
+    return {
+        "title": panel.title,
+        "axis": panel.axis,
+        "y": top,
+        "axis_y": y + GAP,
+        "dot": panel.dot,
+        "mean": "mean" if panel.is_share else "geometric mean",
+        "lines": lines,
+        "ticks": scale.ticks(),
+        "fewest": None if all(group.mean.has_interval for group in panel.groups) else LEAST_OF_A_MEAN,
+        "note": f"{beyond} of the dots are beyond the scale, and stand at its edge" if beyond else "",
+    }
 
 
-def _line(group: DotRow, scale: _Scale, y: float, *, name: str) -> _Line:
-    ordered = sorted(group.values, key=lambda one: one.value)
-    return _Line(
-        name=name,
-        mode=group.mode,
-        y=y,
-        dots=tuple(
-            _Dot(x=scale.x(one.value), y=y + offset, text=f"{one.name}: {scale.shown(one.value)}")
-            for one, offset in zip(ordered, cycle(DOT_OFFSETS), strict=False)
-        ),
-        mean=scale.x(group.mean.value),
-        interval=(scale.x(group.mean.low), scale.x(group.mean.high)) if group.mean.has_interval else None,
-        text=f"{scale.shown_mean(group.mean)} ({group.count})",
-    )
+def _line(group: DotRow, scale: _Scale, y: float) -> dict[str, Any]:
+    ordered = zip(sorted(group.values, key=lambda one: one.value), cycle(DOT_OFFSETS), strict=False)
+    return {
+        "mode": group.mode,
+        "y": y,
+        "dots": [
+            {"x": scale.x(one.value), "y": y + offset, "text": f"{one.name}: {scale.shown(one.value)}"}
+            for one, offset in ordered
+        ],
+        "mean": scale.x(group.mean.value),
+        "interval": (scale.x(group.mean.low), scale.x(group.mean.high)) if group.mean.has_interval else None,
+        "text": f"{scale.shown_mean(group.mean)} ({group.count})",
+    }
 
 
 # --- the speedups of a run ---
@@ -236,11 +162,7 @@ SPEEDUP_AXIS = "eager time / candidate time: right of 1x the candidate is faster
 
 
 def speedup_picture(data: ReportData) -> str:
-    """Return the picture of a run's speedups: a row for each domain and mode, a dot for each case, and the mean.
-
-    Raises:
-        UsageError: no case with a backend beside eager passed, so there is no speedup.
-    """
+    """Return the picture of a run's speedups: a row for each domain and mode, a dot for each case, and the mean."""
     panels = []
     for group, by_domain in speedups_by_group(data.cases).items():
         results = [

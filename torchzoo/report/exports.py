@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from statistics import median
 from typing import Any
@@ -36,22 +36,9 @@ from torchzoo.store import Run
 
 Metrics = dict[str, list[float]]  # name: a value for each process
 PERFORMANCE = (
-    "dev",
-    "name",
-    "batch_size",
-    "speedup",
-    "abs_latency",
-    "compilation_latency",
-    "compression_ratio",
-    "eager_peak_mem",
-    "dynamo_peak_mem",
-    "calls_captured",
-    "unique_graphs",
-    "graph_breaks",
-    "unique_graph_breaks",
-    "autograd_captures",
-    "autograd_compiles",
-    "cudagraph_skips",
+    *("dev", "name", "batch_size", "speedup", "abs_latency", "compilation_latency", "compression_ratio"),
+    *("eager_peak_mem", "dynamo_peak_mem", "calls_captured", "unique_graphs", "graph_breaks", "unique_graph_breaks"),
+    *("autograd_captures", "autograd_compiles", "cudagraph_skips"),
 )
 ACCURACY = ("dev", "name", "batch_size", "accuracy")
 MODES = {Mode.TRAIN: "training", Mode.EVAL: "inference", Mode.PREFILL: "prefill", Mode.DECODE: "decode"}
@@ -83,8 +70,7 @@ def hud_v3(run: Run) -> str:
 
     The upload adds which change and which job was tested (`.github/scripts/benchmarks/gather_metadata.py` there).
     """
-    lines = [json.dumps(record, allow_nan=False) for record in _records(run)]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{json.dumps(record, allow_nan=False)}\n" for record in _records(run))
 
 
 def _records(run: Run) -> Iterator[dict[str, Any]]:
@@ -102,16 +88,12 @@ def _records(run: Run) -> Iterator[dict[str, Any]]:
 def _about(result: CaseResult, manifest: Manifest) -> dict[str, Any]:
     case = result.case
     finished = max(datetime.fromisoformat(record.finished_at) for record in result.records)
+    mode, dtype, more = MODES[case.mode], _dtype(result), _extra_info(case)
     return {
         "timestamp": int(finished.timestamp()),
         "schema_version": "v3",
         "runners": [_runner(result, manifest)],
-        "benchmark": {
-            "name": "torchzoo",
-            "mode": MODES[case.mode],
-            "dtype": _dtype(result),
-            "extra_info": _extra_info(case),
-        },
+        "benchmark": {"name": "torchzoo", "mode": mode, "dtype": dtype, "extra_info": more},
         "model": {"name": case.model, "type": "model", "backend": str(case.backend), "origins": ["torchzoo"]},
     }
 
@@ -123,27 +105,21 @@ def _metrics(result: CaseResult, *, has_checks: bool) -> Iterator[dict[str, Any]
         yield {"name": "accuracy", "benchmark_values": [], "extra_info": {"benchmark_values": json.dumps([status])}}
     for record in result.records:
         if isinstance(record.outcome, Measured):
-            yield from _raw_samples(
-                record.outcome, repeat=record.case.repeat, has_candidate=result.case.backend != EAGER
-            )
+            yield from _raw_samples(record.outcome, record.case)
 
 
-def _raw_samples(measured: Measured, *, repeat: int, has_candidate: bool) -> Iterator[dict[str, Any]]:
+def _raw_samples(measured: Measured, case: Case) -> Iterator[dict[str, Any]]:
     names = {CANDIDATE_VARIANT: "step_latency", EAGER_VARIANT: "eager_step_latency"}
-    if not has_candidate:
+    if case.backend == EAGER:
         names = {EAGER_VARIANT: "step_latency"}
     order = ",".join(block.variant for block in measured.blocks)
     for variant, name in names.items():
         blocks = [block.samples_s for block in measured.blocks if block.variant == variant]
+        sizes = ",".join(str(len(samples)) for samples in blocks)
         yield {
             "name": name,
             "benchmark_values": [1e3 * sample for samples in blocks for sample in samples],
-            "extra_info": {
-                "unit": "ms",
-                "process": str(repeat),
-                "block_order": order,
-                "block_sizes": ",".join(str(len(samples)) for samples in blocks),
-            },
+            "extra_info": {"unit": "ms", "process": str(case.repeat), "block_order": order, "block_sizes": sizes},
         }
 
 
@@ -161,11 +137,10 @@ def _extra_info(case: Case) -> dict[str, str]:
 def _dtype(result: CaseResult) -> str:
     """The dtype of the precision. For `default`, the one in which most operators computed."""
     precision = result.case.precision
-    if precision is Precision.FP32:
-        return "float32"
-    if precision is not Precision.DEFAULT:
-        return DTYPES.get(precision, str(precision))
-    return most_used_dtype(result.measured) or ""
+    if precision is Precision.DEFAULT:
+        counts = result.measured[0].operator_dtypes if result.measured else {}
+        return max(counts, key=lambda dtype: counts[dtype], default="")
+    return "float32" if precision is Precision.FP32 else DTYPES.get(precision, str(precision))
 
 
 def _dependencies(manifest: Manifest) -> dict[str, dict[str, str]]:
@@ -187,30 +162,21 @@ def _runner(result: CaseResult, manifest: Manifest) -> dict[str, Any]:
         "cpu_info": environment.cpu,
         "cpu_count": environment.cpu_count,
         "avail_mem_in_gb": environment.host_memory_bytes // 10**9,
-        "gpu_info": None if device == "cpu" else device_name,
+        "gpu_info": "" if device == "cpu" else device_name,
         "gpu_count": len(environment.gpus),
-        "avail_gpu_mem_in_gb": sum(gpu.memory_bytes for gpu in environment.gpus) // 10**9 or None,
+        "avail_gpu_mem_in_gb": sum(gpu.memory_bytes for gpu in environment.gpus) // 10**9 or "",
     }
-    return {name: value for name, value in known.items() if value not in (None, "")}
+    return {name: value for name, value in known.items() if value != ""}
 
 
 def metrics(result: CaseResult) -> Metrics:
     """What is known of a case. A case of eager alone has a latency and a peak of memory."""
-    processes = [_of_process(case_figures([one])) for one in result.records if isinstance(one.outcome, Measured)]
-    names = dict.fromkeys(name for one in processes for name in one)
-    found = {name: [one[name] for one in processes if one.get(name) is not None] for name in names}
-    return {name: values for name, values in found.items() if values}
-
-
-def median_metrics(result: CaseResult) -> dict[str, float]:
-    """The same, with the median of the processes."""
-    return {name: median(values) for name, values in metrics(result).items() if values}
-
-
-def most_used_dtype(measured: Sequence[Measured]) -> str | None:
-    """The dtype in which most operators of an eager step computed; None if it was not counted."""
-    counts = measured[0].operator_dtypes if measured else {}
-    return max(counts, key=lambda dtype: counts[dtype]) if counts else None
+    found: Metrics = {}
+    for one in result.records:
+        for name, value in (_of_process(case_figures([one])) if isinstance(one.outcome, Measured) else {}).items():
+            if value is not None:
+                found.setdefault(name, []).append(value)
+    return found
 
 
 def worst_check(checks: Iterable[Check | None]) -> CheckStatus | None:
@@ -312,18 +278,14 @@ def _stem(case: Case) -> str:
 
 
 def _performance(result: CaseResult) -> tuple[Any, ...]:
-    cells: dict[str, Any] = {
-        "dev": result.case.device,
-        "name": result.case.model,
-        "batch_size": result.case.batch_size,
-    }
+    case = result.case
+    cells: dict[str, Any] = {"dev": case.device, "name": case.model, "batch_size": case.batch_size}
     if result.failures or result.status is Status.REFUSED:
         cells |= {"speedup": 0.0, "abs_latency": 0.0}
     else:
-        cells |= median_metrics(result)
-        for name in ("calls_captured", "unique_graphs", "graph_breaks", "unique_graph_breaks", "cudagraph_skips"):
-            if name in cells:
-                cells[name] = round(cells[name])
+        counts = PERFORMANCE[PERFORMANCE.index("calls_captured") :]
+        medians = {name: median(values) for name, values in metrics(result).items()}
+        cells |= {name: round(value) if name in counts else value for name, value in medians.items()}
     return tuple(cells.get(name, "") for name in PERFORMANCE)
 
 

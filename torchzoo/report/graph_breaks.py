@@ -102,26 +102,22 @@ def document(results: Sequence[CaseResult]) -> list[Block]:
     causes = break_causes(results)
     if not causes:
         return []
-    details = table(COLUMNS, map(_row, causes), notes=[EXPLAINED]).used()
-    heading = f"Graph breaks ({_number(len(causes), 'reason')})"
+    which = [units.first_few(one.models, MOST_MODELS) for one in causes]
+    rows = [
+        (one.reason, str(len(one.models)), str(one.breaks), str(one.whole or ""), one.place, models)
+        for one, models in zip(causes, which, strict=True)
+    ]
+    details = table(COLUMNS, rows, notes=[EXPLAINED]).used()
+    heading = f"Graph breaks ({units.counted(len(causes), 'reason')})"
     return [Heading(heading), Fold((details,), brief=(Items(tuple(_lines(causes))),))]
 
 
 def _lines(causes: Sequence[BreakCause]) -> list[str]:
     """`14 models, 354 breaks: Dynamic shape operator ... (most often at boxes.py:48)` for each of the first causes."""
     found = [
-        f"{_number(len(one.models), 'model')}, {_number(one.breaks, 'break')}: {one.reason}"
+        f"{units.counted(len(one.models), 'model')}, {units.counted(one.breaks, 'break')}: {one.reason}"
         + (f" (most often at {one.place})" if one.place else "")
         for one in causes[:MOST_BREAKS]
     ]
     more = len(causes) - MOST_BREAKS
-    return [*found, *([f"and {_number(more, 'more reason')}: --format md has them all"] if more > 0 else [])]
-
-
-def _row(one: BreakCause) -> tuple[str, str, str, str, str, str]:
-    which = units.first_few(one.models, MOST_MODELS)
-    return (one.reason, str(len(one.models)), str(one.breaks), str(one.whole or ""), one.place, which)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+    return [*found, *([f"and {units.counted(more, 'more reason')}: --format md has them all"] if more > 0 else [])]

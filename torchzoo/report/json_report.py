@@ -8,7 +8,7 @@ import msgspec
 
 from torchzoo.analysis.cases import ReportData
 from torchzoo.analysis.frame import FIGURES, values
-from torchzoo.analysis.totals import OUTLIER_RULE, Section, overview
+from torchzoo.analysis.totals import OUTLIER_RULE, overview
 from torchzoo.record import Manifest
 from torchzoo.report.graph_breaks import break_causes
 from torchzoo.report.overview import TOTALS_NOTE
@@ -31,7 +31,13 @@ def document(data: ReportData) -> dict[str, Any]:
         "columns": {column.name: column.text for column in FIGURES},
         "summary": {
             "note": TOTALS_NOTE,
-            "sections": [_section(section) for section in found.sections],
+            "sections": [
+                {
+                    "title": one.title,
+                    "totals": [plain(total) | {"pass_rate": total.pass_rate} for total in one.totals],
+                }
+                for one in found.sections
+            ],
             "outlier_rule": OUTLIER_RULE,
             "outliers": [
                 {"case": one.result.case.label(), "speedup": one.speedup, "usual": one.usual, "score": one.score}
@@ -53,27 +59,17 @@ def document(data: ReportData) -> dict[str, Any]:
     }
 
 
-def _section(section: Section) -> dict[str, Any]:
-    return {
-        "title": section.title,
-        "totals": [plain(total) | {"pass_rate": total.pass_rate} for total in section.totals],
-    }
-
-
 def plain(value: Any) -> Any:
     """The value in Python's own types. Where an estimate has no interval, its ends and its confidence are None."""
-    return _without_false_ends(msgspec.to_builtins(value))
-
-
-def _without_false_ends(value: Any) -> Any:
+    value = msgspec.to_builtins(value)
     if isinstance(value, list):
-        return [_without_false_ends(one) for one in value]
+        return [plain(one) for one in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == set(Estimate.__struct_fields__):
         estimate = msgspec.convert(value, Estimate)
         return value if estimate.has_interval or estimate.of == "range" else value | _NO_INTERVAL
-    return {name: _without_false_ends(one) for name, one in value.items()}
+    return {name: plain(one) for name, one in value.items()}
 
 
 _NO_INTERVAL = dict.fromkeys(("low", "high", "confidence"))

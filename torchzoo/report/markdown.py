@@ -22,12 +22,7 @@ FITS_GITHUB = 60_000
 
 
 def render(blocks: Document, *, longest: int | None = None) -> str:
-    """A document in Markdown.
-
-    Args:
-        blocks: of the document.
-        longest: how many characters it may have; where there are more, rows of folded tables are left out.
-    """
+    """A document in Markdown. Rows of folded tables are left out where there are more characters than `longest`."""
     text = "\n".join(_lines(blocks)) + "\n"
     folded = (one for fold in blocks if isinstance(fold, Fold) for one in fold.blocks if isinstance(one, Table))
     most_rows = max((len(one.rows) for one in folded), default=0)
@@ -37,22 +32,18 @@ def render(blocks: Document, *, longest: int | None = None) -> str:
     return text
 
 
-def _cut(block: Block, most_rows: int) -> Block:
+def _cut(block: Block, most_rows: int, *, is_folded: bool = False) -> Block:
     """The block; of a table in a fold, at most so many rows and a note on how many are left out."""
     if isinstance(block, Fold):
-        return msgspec.structs.replace(block, blocks=tuple(_cut_table(one, most_rows) for one in block.blocks))
-    return block
-
-
-def _cut_table(block: Block, most_rows: int) -> Block:
-    if not isinstance(block, Table) or len(block.rows) <= most_rows:
+        blocks = tuple(_cut(one, most_rows, is_folded=True) for one in block.blocks)
+        return msgspec.structs.replace(block, blocks=blocks)
+    if not is_folded or not isinstance(block, Table) or len(block.rows) <= most_rows:
         return block
     note = f"{len(block.rows) - most_rows} more rows are left out: GitHub does not take a longer text."
     return msgspec.structs.replace(block, rows=block.rows[:most_rows], notes=(*block.notes, note))
 
 
 def _lines(blocks: Document) -> list[str]:
-    """The lines of blocks, with an empty line between them."""
     return [line for block in blocks for line in ("", *_lines_of(block))][1:]
 
 
@@ -116,8 +107,8 @@ def _one_line(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table. Its cells are escaped."""
-    shown = ["| " + " | ".join(map(escape, line)) + " |" for line in (headings, *rows)]
+    """The lines of a table. Its cells are escaped, unless they are Markdown already."""
+    shown = ["| " + " | ".join(map(_inline, line)) + " |" for line in (headings, *rows)]
     return [shown[0], "|" + " --- |" * len(headings), *shown[1:]]
 
 
@@ -175,11 +166,7 @@ def hosts(manifest: Manifest) -> str:
 
 def software(manifest: Manifest, *others: Manifest) -> str:
     """Torchzoo, torch, CUDA and Python of runs, which may be of several versions of torchzoo."""
-    environment = manifest.environment
-    own = " and ".join(dict.fromkeys(_own_version(one) for one in (manifest, *others)))
-    return f"{own}, torch {environment.torch}, CUDA {environment.cuda}, Python {environment.python}"
-
-
-def _own_version(manifest: Manifest) -> str:
-    environment = manifest.environment
-    return f"torchzoo {environment.torchzoo} ({environment.torchzoo_commit or 'no checkout'})"
+    environments = [one.environment for one in (manifest, *others)]
+    own = (f"torchzoo {one.torchzoo} ({one.torchzoo_commit or 'no checkout'})" for one in environments)
+    first = environments[0]
+    return f"{' and '.join(dict.fromkeys(own))}, torch {first.torch}, CUDA {first.cuda}, Python {first.python}"

@@ -40,10 +40,6 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound | None  # what bounds the shown variant's step; of several processes, the first that is not the device
     medians_s: tuple[float, ...]
 
-    @property
-    def is_device_bound(self) -> bool:
-        return self.bound is Bound.DEVICE
-
 
 #: With fewer rounds than this no interval holds at 95%; more than so many times the rounds are not proposed.
 ROUNDS_FOR_95, MOST_MORE = 6, 4
@@ -135,45 +131,28 @@ ADVICE = "no repeats, so that noise between processes is not known: measure agai
 
 
 def _cells(noise: Noise) -> tuple[str, ...]:
+    shares = (noise.between, noise.floor, noise.sees, noise.sees_over_eager, noise.within)
     return (
         noise.case.label(),
         units.seconds(noise.latency_s),
         str(noise.processes),
-        _percent(noise.between),
-        _percent(noise.floor),
-        _percent(noise.sees),
-        _percent(noise.sees_over_eager),
-        _percent(noise.within),
+        *("-" if share is None else units.difference(share) for share in shares),
         noise.bound or "-",
     )
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else units.difference(share)
-
-
-def _missing(noises: Sequence[Noise]) -> list[str]:
-    single = [noise.case.label() for noise in noises if noise.floor is None]
-    if not single:
-        return []
-    which = "all cases have" if len(single) == len(noises) else f"{', '.join(single)}: these have"
-    return [f"{which} {ADVICE}"]
-
-
 def document(run: Run) -> list[Block]:
     """Return the figures of each case, the noisiest first, under the machine, versions and date."""
-    noises = _noisiest_first(noise_of(run))
+    noises = sorted(noise_of(run), key=lambda one: -(one.floor if one.floor is not None else one.within or 0.0))
     about = Fold((provenance(run.manifest),))
     if not noises:
         return [about, Text(NOTHING)]
-    figures = table(COLUMNS, map(_cells, noises), notes=[EXPLAINED])
-    return [about, figures, *map(Text, _missing(noises))]
+    single = [noise.case.label() for noise in noises if noise.floor is None]
+    which = "all cases have" if len(single) == len(noises) else f"{', '.join(single)}: these have"
+    advice = [Text(f"{which} {ADVICE}")] if single else []
+    return [about, table(COLUMNS, map(_cells, noises), notes=[EXPLAINED]), *advice]
 
 
 def as_json(run: Run) -> str:
     """Return all figures as JSON, unrounded, in the run's order."""
     return json_text(noise_of(run), indent=1) + "\n"
-
-
-def _noisiest_first(noises: Sequence[Noise]) -> list[Noise]:
-    return sorted(noises, key=lambda noise: -(noise.floor if noise.floor is not None else noise.within or 0.0))

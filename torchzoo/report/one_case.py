@@ -7,19 +7,24 @@ from typing import IO
 
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
-from torchzoo.analysis.kernels import longest_kernels, profiled_step_s, short_name
 from torchzoo.analysis.peaks import Peaks, PeaksFileError
-from torchzoo.analysis.roofline import Achieved, achieved, known_peaks, read_rate
-from torchzoo.analysis.step_times import steps_s
+from torchzoo.analysis.roofline import (
+    Achieved,
+    achieved,
+    known_peaks,
+    longest_kernels,
+    profiled_step_s,
+    read_rate,
+    short_name,
+)
 from torchzoo.case import Case, Mode
-from torchzoo.record import Check, Checked, Failed, Measured, Record, ResultComparison
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Check, Checked, Failed, Measured, Record, ResultComparison
 from torchzoo.report import bars, compile_stats, markdown, terminal, units
 from torchzoo.report.case_lines import CASE
 from torchzoo.report.document import Block, Code, Column, Heading, Items, table
 from torchzoo.report.remarks import CHECK_WORDS, growth_lines, one_line, remarks_of, what_failed
 from torchzoo.report.some_cases import curve_line
 from torchzoo.report.text import csv_text
-from torchzoo.stats import Shares
 
 STATUS_WORDS = {
     Status.PASSED: "measured",
@@ -71,10 +76,7 @@ def figures_of(
 ) -> list[Block]:
     """Return a table with a column for eager and one for the candidate, then remarks, check and longest kernels.
 
-    Args:
-        figures: of the case.
-        processes: that measured it.
-        most_reasons: how many graph breaks and the like are shown; None for all.
+    At most `most_reasons` graph breaks and the like are shown.
     """
     record, measured = figures.record, figures.measured
     names = ["eager", str(record.case.backend)][: len(figures.variants)]
@@ -103,8 +105,7 @@ def _checked(checked: Checked) -> list[str]:
 
 
 def _device_and_size(one: Measured | Checked) -> str:
-    threads = "1 thread" if one.threads == 1 else f"{one.threads} threads"
-    return f"{one.device_name}, {threads}; {one.parameters:,} parameters"
+    return f"{one.device_name}, {one.threads} thread{'s' * (one.threads != 1)}; {one.parameters:,} parameters"
 
 
 def _not_measured(result: CaseResult) -> Iterator[Block]:
@@ -117,6 +118,15 @@ def _not_measured(result: CaseResult) -> Iterator[Block]:
 
 def _traceback(text: str) -> Code:
     return Code(tuple(text.split("\n")), language="")
+
+
+def steps_s(result: CaseResult) -> dict[str, list[float]]:
+    """All timed steps by variant, in the order of execution, over all processes that measured the case."""
+    found: dict[str, list[float]] = {}
+    for measured in result.measured:
+        for block in measured.blocks:
+            found.setdefault(block.variant, []).extend(block.samples_s)
+    return {variant: found[variant] for variant in (EAGER_VARIANT, CANDIDATE_VARIANT) if found.get(variant)}
 
 
 def _samples(result: CaseResult) -> Iterator[str]:
@@ -152,7 +162,8 @@ def samples_csv(result: CaseResult) -> str:
 
 def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
     """Return lines of the table: a label, and a cell for each of `columns`. Lines without a known cell are left out."""
-    measured = figures.measured
+    measured, energies = figures.measured, [c.step_energy_j for c in columns]
+    samples = measured.samples_per_step
     lines = [
         (LATENCIES.get(figures.record.case.mode, "latency of a step"), [units.latency(c.latency_s) for c in columns]),
         ("throughput", [units.rate(figures.samples_per_s(c), measured.sample_unit) for c in columns]),
@@ -168,18 +179,11 @@ def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> lis
         ("outlying steps", [str(c.outliers) for c in columns]),
         *compile_stats.lines(columns),
         *_breakdown_lines(columns, is_cpu=figures.record.case.device == "cpu"),
-        *_energy_lines(columns, measured.samples_per_step),
+        ("energy of a step", ["-" if e is None else units.energy_estimate(e) for e in energies]),
+        ("energy of a sample", ["-" if e is None else units.energy(e.value / samples) for e in energies]),
         *work_lines(figures.record.case, measured),
     ]
     return [(label, cells) for label, cells in lines if set(cells) != {"-"}]
-
-
-def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> list[tuple[str, list[str]]]:
-    energies = [c.step_energy_j for c in columns]
-    return [
-        ("energy of a step", ["-" if e is None else units.energy_estimate(e) for e in energies]),
-        ("energy of a sample", ["-" if e is None else units.energy(e.value / samples_per_step) for e in energies]),
-    ]
 
 
 def _issued(variant: VariantFigures) -> str:
@@ -197,22 +201,19 @@ def _device_peak(figures: CaseFigures, variant: VariantFigures) -> str:
 
 
 def _breakdown_lines(columns: Sequence[VariantFigures], *, is_cpu: bool) -> list[tuple[str, list[str]]]:
-    """Return lines with the shares of a step's time; `-` for a variant that was not profiled."""
     names = {"active": "device active", "movement": "data movement", "idle": "device idle"}
     if is_cpu:
         names = {"active": "inside operators", "idle": "Python and framework"}
-    shares = [figures.shares for figures in columns]
-    if any(one is not None and one.communication is not None for one in shares):
-        names["communication"] = "only collectives"
+    names["communication"] = "only collectives"
+
+    def share(figures: VariantFigures, part: str) -> str:
+        found = getattr(figures.shares, part, None)
+        return "-" if found is None else units.share(found)
+
     return [
         ("profiled step, of which", [_profiled_step(figures) for figures in columns]),
-        *((label, [_share(one, part) for one in shares]) for part, label in names.items()),
+        *((label, [share(figures, part) for figures in columns]) for part, label in names.items()),
     ]
-
-
-def _share(shares: Shares | None, part: str) -> str:
-    found = getattr(shares, part, None)
-    return "-" if found is None else units.share(found)
 
 
 def _profiled_step(figures: VariantFigures) -> str:
@@ -223,47 +224,40 @@ def _profiled_step(figures: VariantFigures) -> str:
 
 def work_lines(case: Case, measured: Measured) -> list[tuple[str, list[str]]]:
     """Return lines on how much a step computes and reads, how fast, and what bounds it; none if nothing was counted."""
-    api = _api_lines(measured)
+    others = len(measured.variants) - 1
+    api: list[tuple[str, list[str]]] = []
+    if measured.api is not None:
+        used = f"{len(measured.api.functions)}, {len(measured.api.operators)}"
+        api = [("functions, operators of PyTorch", [used, *["-"] * others])]
     if measured.flops is None and measured.bytes_read_per_step is None:
         return api
     try:
         peaks = known_peaks(case, measured)
     except PeaksFileError as error:
-        return [("share of peak (MFU)", [str(error), *[""] * (len(measured.variants) - 1)]), *api]
+        return [("share of peak (MFU)", [str(error), *[""] * others]), *api]
     return [*_read_lines(measured, peaks), *_operation_lines(measured, peaks), *api]
-
-
-def _api_lines(measured: Measured) -> list[tuple[str, list[str]]]:
-    """Count the functions and operators that the eager step uses; the records have their names."""
-    if measured.api is None:
-        return []
-    found = f"{len(measured.api.functions)}, {len(measured.api.operators)}"
-    return [("functions, operators of PyTorch", [found, *["-"] * (len(measured.variants) - 1)])]
 
 
 def _read_lines(measured: Measured, peaks: Peaks) -> list[tuple[str, list[str]]]:
     rates = [rate for name in measured.variants if (rate := read_rate(measured, name, peaks)) is not None]
     if not rates:
         return []
-    size = units.size(measured.bytes_read_per_step)
+    same = ["the same"] * (len(rates) - 1)
     peak = "not known" if peaks.memory is None else f"{units.size(int(peaks.memory.per_s))}/s ({peaks.memory.source})"
     return [
-        ("weights and caches read", [size if i == 0 else "the same" for i in range(len(rates))]),
+        ("weights and caches read", [units.size(measured.bytes_read_per_step), *same]),
         ("read at least at", [f"{units.size(int(rate.bytes_per_s.value))}/s" for rate in rates]),
-        ("peak of the memory", [peak if i == 0 else "the same" for i in range(len(rates))]),
+        ("peak of the memory", [peak, *same]),
         ("share of that peak", ["-" if rate.share is None else f"{rate.share.value:.1%}" for rate in rates]),
     ]
 
 
 def _operation_lines(measured: Measured, peaks: Peaks) -> list[tuple[str, list[str]]]:
-    if measured.flops is None:
-        return []
     found = [reached for name in measured.variants if (reached := achieved(measured, name, peaks)) is not None]
-    if not measured.flops.total:
-        return [("operations of a step", ["none that count", *[""] * (len(found) - 1)])]
-    total = units.operations(measured.flops.total)
+    if measured.flops is None or not measured.flops.total:
+        return [("operations of a step", ["none that count", *[""] * (len(found) - 1)])] if found else []
     return [
-        ("operations of a step", [total if i == 0 else "the same" for i in range(len(found))]),
+        ("operations of a step", [units.operations(measured.flops.total), *["the same"] * (len(found) - 1)]),
         ("achieved", [units.operations_per_s(one.flop_per_s) for one in found]),
         ("its peak", [_peak(one) for one in found]),
         ("share of peak (MFU)", ["-" if one.mfu is None else f"{one.mfu.value:.1%}" for one in found]),
@@ -284,7 +278,6 @@ def _peak(reached: Achieved) -> str:
 
 
 def _kernels(measured: Measured, *, is_cpu: bool) -> Iterator[Block]:
-    """Yield a table of the longest kernels (on the CPU: operators) of each profiled variant."""
     for name, result in measured.variants.items():
         if result.breakdown is None or not result.breakdown.steps:
             continue
@@ -299,7 +292,6 @@ def _kernels(measured: Measured, *, is_cpu: bool) -> Iterator[Block]:
 
 
 def _check(check: Check | None) -> list[str]:
-    """Return the status of the check, then each kind of result with its worst tensor."""
     if check is None:
         return []
 
@@ -319,10 +311,9 @@ def _check(check: Check | None) -> list[str]:
 
 def _how_checked(check: Check) -> str:
     """`, 3 steps, judged at fp32, compiled anew for the check: nothing was timed`."""
-    said = [f"{check.steps} steps in a row"] if check.steps > 1 else []
-    said += [f"judged at {check.judged_at}"] if check.judged_at else []
-    said += [f"compiled anew for the check: {check.compiled_anew}"] if check.compiled_anew else []
-    return "".join(f", {one}" for one in said)
+    said = f", {check.steps} steps in a row" if check.steps > 1 else ""
+    said += f", judged at {check.judged_at}" if check.judged_at else ""
+    return said + (f", compiled anew for the check: {check.compiled_anew}" if check.compiled_anew else "")
 
 
 def _counted(comparison: ResultComparison) -> str:

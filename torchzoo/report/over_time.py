@@ -30,29 +30,22 @@ def value_text(metric: Metric, value: float) -> str:
 
 def figure_text(figure: RunFigure) -> str:
     """The value with its interval; of a memory, with the least and the most of the processes where they differ."""
-    if figure.metric.unit != "bytes":
-        estimate = Estimate(
-            value=figure.value,
-            low=figure.low,
-            high=figure.high,
-            confidence=figure.confidence,
-            count=len(figure.processes),
-            of="processes",
-        )
-        return units.latency(estimate) if figure.metric.unit == "s" else units.speedup(estimate)
-    text, *ends = (value_text(figure.metric, value) for value in (figure.value, figure.low, figure.high))
-    return text if figure.low == figure.high else f"{text} [{ends[0]}, {ends[1]}]"
+    if figure.metric.unit == "bytes":
+        text, *ends = (value_text(figure.metric, value) for value in (figure.value, figure.low, figure.high))
+        return text if figure.low == figure.high else f"{text} [{ends[0]}, {ends[1]}]"
+    value, low, high, count = figure.value, figure.low, figure.high, len(figure.processes)
+    estimate = Estimate(value=value, low=low, high=high, confidence=figure.confidence, count=count, of="processes")
+    return units.latency(estimate) if figure.metric.unit == "s" else units.speedup(estimate)
 
 
 def change_text(point: ChangePoint) -> str:
-    """`1.070x [1.065, 1.075]`: after over before."""
-    ratio = point.ratio
-    return f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+    """`1.070x [1.065, 1.075], p = 2e-08`: after over before; `p < 1e-15` where p is too small to be told from 0."""
+    p_value = f"p = {point.p_value:.0e}" if point.p_value >= 1e-15 else "p < 1e-15"
+    return f"{_ratio_text(point)}, {p_value}"
 
 
-def p_text(p_value: float) -> str:
-    """`p = 2e-08`; `p < 1e-15` where the number is too small to be told from 0."""
-    return f"p = {p_value:.0e}" if p_value >= 1e-15 else "p < 1e-15"
+def _ratio_text(point: ChangePoint) -> str:
+    return units.factor(point.ratio, decimals=3)
 
 
 def software_text(changes: Sequence[SoftwareChange]) -> str:
@@ -70,13 +63,7 @@ def series_title(series: Series) -> str:
 
 
 def one_series(series: Series, points: Sequence[ChangePoint], *, last: int) -> list[Block]:
-    """A series: its form, its change points, and its last runs.
-
-    Args:
-        series: what is shown.
-        points: its change points.
-        last: how many runs have a row; 0 for all.
-    """
+    """A series: its form, its change points, and its last runs (0: all)."""
     first = max(0, len(series.points) - last) if last else 0
     blocks: list[Block] = [Heading(series_title(series)), Text(f"on {series.machine}")]
     if series.last is not None:
@@ -84,7 +71,11 @@ def one_series(series: Series, points: Sequence[ChangePoint], *, last: int) -> l
         ends = " to ".join(value_text(series.metric, value) for value in (min(real), max(real)))
         blocks.append(Text(f"{bars.in_time(series.values, _BARS)}  {ends}"))
     if first:
-        earlier = [_earlier(series, point) for point in points if point.index < first]
+        earlier = [
+            f"{series.points[point.index].run.created_at[:10]}: CHANGE {change_text(point)}"
+            for point in points
+            if point.index < first
+        ]
         count = len(series.points) - first
         blocks.append(Items((*earlier, f"the last {count} of {len(series.points)} runs; --last 0 shows all")))
     blocks.append(table(("run (UTC)", "folder", "value", "what changed"), _run_rows(series, points, first)))
@@ -96,18 +87,10 @@ def _run_rows(series: Series, points: Sequence[ChangePoint], first: int) -> Iter
     software = series.software_changes()
     for place, point in list(enumerate(series.points))[first:]:
         value = figure_text(point.figure) if point.figure is not None else f"{point.status}"
-        changed = [f"CHANGE {_change(by_place[place])}"] if place in by_place else []
+        changed = [f"CHANGE {change_text(by_place[place])}"] if place in by_place else []
         changed += [software_text(software[place])] if place in software else []
         changed += [point.reason] if point.reason else []
         yield point.run.created_at[:16].replace("T", " "), point.run.name, value, "; ".join(changed)
-
-
-def _change(point: ChangePoint) -> str:
-    return f"{change_text(point)}, {p_text(point.p_value)}"
-
-
-def _earlier(series: Series, point: ChangePoint) -> str:
-    return f"{series.points[point.index].run.created_at[:10]}: CHANGE {_change(point)}"
 
 
 def many_series(found: Sequence[tuple[Series, Sequence[ChangePoint]]]) -> list[Block]:
@@ -123,7 +106,7 @@ def _series_row(series: Series, points: Sequence[ChangePoint]) -> tuple[str, ...
     last = "-" if series.last is None else value_text(series.metric, series.last.value)
     change = ""
     if points:
-        change = f"{change_text(points[-1])} on {series.points[points[-1].index].run.created_at[:10]}"
+        change = f"{_ratio_text(points[-1])} on {series.points[points[-1].index].run.created_at[:10]}"
     return series_title(series), bars.in_time(series.values, 24), last, change
 
 
@@ -161,7 +144,7 @@ def _series_facts(series: Series, points: Sequence[ChangePoint]) -> dict[str, An
 def side_text(name: str, runs: Sequence[IndexedRun]) -> str:
     """`2.15.0: 10 runs, 2026-11-13 to 2026-11-22`."""
     days = list(dict.fromkeys((runs[0].created_at[:10], runs[-1].created_at[:10])))
-    return f"{name}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}, {' to '.join(days)}"
+    return f"{name}: {units.counted(len(runs), 'run')}, {' to '.join(days)}"
 
 
 def machine_changes(

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from torchzoo.analysis.beside_eager import has_several_backends
-from torchzoo.analysis.cases import CaseResult, ReportData
+from torchzoo.analysis.cases import CaseResult, ReportData, Status
 from torchzoo.analysis.command_lines import shell_line
 from torchzoo.analysis.totals import OUTLIER_RULE, Outlier, Overview, Total
 from torchzoo.case import Precision
@@ -51,7 +50,7 @@ def before_the_cases(data: ReportData) -> list[Block]:
 
 def cases_table(results: Sequence[CaseResult]) -> Table:
     """Return a row for each case, without the figures of eager if there are several backends: their table has these."""
-    columns = OWN_FIGURES if has_several_backends(results) else FIGURES
+    columns = OWN_FIGURES if some_cases.has_several_backends(results) else FIGURES
     headings = ("model", "mode", "device", "backend", "precision", "batch", *(one.heading for one in columns), "note")
     return table(headings, (_cells(result, columns) for result in results))
 
@@ -97,12 +96,12 @@ def document(data: ReportData, found: Overview) -> list[Block]:
 
 def totals_tables(found: Overview) -> list[tuple[str, Table]]:
     """Return the totals of all cases, then of each kind of speedup, with their titles."""
-    return [(section.title, _totals_table(section.totals)) for section in found.sections]
-
-
-def _totals_table(totals: Sequence[Total]) -> Table:
-    starts = [number for number, total in enumerate(totals) if not number or total.axis != totals[number - 1].axis]
-    return table(TOTALS, map(_total_cells, totals), groups=starts).used()
+    tables = []
+    for one in found.sections:
+        axes = [total.axis for total in one.totals]
+        starts = [number for number, axis in enumerate(axes) if not number or axis != axes[number - 1]]
+        tables.append((one.title, table(TOTALS, map(_total_cells, one.totals), groups=starts).used()))
+    return tables
 
 
 def _total_cells(total: Total) -> tuple[Cell | str, ...]:
@@ -125,22 +124,18 @@ def _total_cells(total: Total) -> tuple[Cell | str, ...]:
 
 def problems(found: Overview) -> list[Block]:
     """Return the cases that are in no mean, with the reasons."""
-    kinds = {
-        "Failed": found.failed,
-        "Incorrect": found.incorrect,
-        "Refused": found.refused,
-        "Unsteady": found.unsteady,
-        "Skipped": found.skipped,
-    }
+    kinds = (Status.FAILED, Status.INCORRECT, Status.REFUSED, Status.UNSTEADY, Status.SKIPPED)
     return [
         block
-        for title, some in kinds.items()
-        for block in section(f"{title} ({len(some)})", table(("case", "reason", "command"), map(_problem, some)))
+        for kind in kinds
+        for block in section(
+            f"{kind.capitalize()} ({len(found.by_status[kind])})",
+            table(
+                ("case", "reason", "command"),
+                ((one.case.label(), one.reason, Cell(one.command, style=Style.CODE)) for one in found.by_status[kind]),
+            ),
+        )
     ]
-
-
-def _problem(result: CaseResult) -> tuple[Cell | str, ...]:
-    return result.case.label(), result.reason, Cell(result.command, style=Style.CODE)
 
 
 def outliers(found: Overview, *, has_scores: bool = False) -> list[Block]:

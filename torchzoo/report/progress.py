@@ -50,15 +50,7 @@ class Progress:
     """Shows each lane with what runs there, counts, failures when they happen, and about how long the rest will take.
 
     The display changes only when a stage begins or a case ends. It has no thread that could disturb a measurement.
-
-    Args:
-        total: the number of cases in the run.
-        done: how many of them were finished before.
-        lanes: where the other cases run.
-        quiet: show nothing.
-        is_terminal: whether standard error is a terminal; None to find out.
-        notebook: what shows text in a notebook; None to find out whether this is one.
-        now_s: a monotonic clock.
+    `total` counts all cases of the run, `done` those that were finished before.
     """
 
     def __init__(
@@ -141,15 +133,12 @@ class Progress:
         return Group(*(terminal.text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
     def _counted(self) -> str:
-        counts = ", ".join(
-            f"{self._counts[kind]} {word}"
-            for kind, word in ((Measured, "measured"), (Checked, "checked"), (Skipped, "skipped"), (Failed, "failed"))
-            if self._counts[kind] or kind is not Checked
-        )
+        words = {Measured: "measured", Checked: "checked", Skipped: "skipped", Failed: "failed"}
+        shown = [kind for kind in words if self._counts[kind] or kind is not Checked]
+        counts = ", ".join(f"{self._counts[kind]} {words[kind]}" for kind in shown)
         return f"{self._done}/{self._total} cases: {counts}"
 
     def _rest(self) -> str:
-        """About how long the other cases will take, if they take as long as those that are finished."""
         finished = self._done - self._before
         left = self._total - self._done
         if finished == 0 or left == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from torchzoo.analysis import leaks
@@ -92,51 +92,58 @@ def remarks(measured: Measured) -> list[str]:
     return [remark.text for remark in _remarks(measured)]
 
 
-def _remarks(measured: Measured) -> list[Remark]:
-    found = []
+def _remarks(measured: Measured) -> Iterator[Remark]:
+    yield from _of_timing(measured)
+    if measured.put_back:
+        changed = ", ".join(measured.put_back)
+        yield Remark(Mark.PUT_BACK, f"importing its libraries, or building it, changed {changed}; that was put back")
+    if measured.host_syncs:
+        yield Remark(Mark.SYNC, f"its step waits for the device by nature: {measured.host_syncs}")
+    yield from _of_label(measured)
+    if measured.cut_short is not None:
+        yield Remark(Mark.CUT_SHORT, f"after its timing, it {not_measured_line(measured.cut_short)}")
+    flags = measured.precision_flags
+    if "quantized_by" in flags:
+        text = f"quantized by {flags['quantized_by']}: {flags['quantized_layers']}; all else in {flags['base_dtype']}"
+        yield Remark(Mark.QUANTIZED, text)
+    yield from _of_check(measured)
+    yield from _of_device(measured)
+    if measured.flops is not None and measured.flops.without_formula:
+        calls = ", ".join(f"{name} ({count} calls)" for name, count in measured.flops.without_formula.items())
+        yield Remark(Mark.INCOMPLETE, f"the count of operations is too low: no formula for {calls}")
+    for name, result in measured.variants.items():
+        yield from (Remark(mark, f"{name}: {text}") for mark, text in _of_variant(result))
+    if measured.api is not None and measured.api.reason:
+        yield Remark(Mark.INCOMPLETE, f"not all of the API that it uses is known: {measured.api.reason}")
+
+
+def _of_timing(measured: Measured) -> Iterator[Remark]:
+    host = measured.host
     if measured.stop_reason is StopReason.STABLY_NOISY:
-        found.append(Remark(Mark.NOISY, "stably noisy: the interval would be far above 1% even at the time limit"))
+        yield Remark(Mark.NOISY, "stably noisy: the interval would be far above 1% even at the time limit")
     if measured.stop_reason is StopReason.TIME_LIMIT:
         text = f"stopped at the time limit before the interval came down to 1%{_more_time(measured)}"
-        found.append(Remark(Mark.TIME_LIMIT, text))
+        yield Remark(Mark.TIME_LIMIT, text)
     if measured.device_was_busy:
-        text = "the device was busy with other processes' work: the figures are not of this case alone"
-        found.append(Remark(Mark.BUSY, text))
-    if measured.host is not None and measured.host.was_slow:
-        text = f"the host was slow ({_slowness(measured.host)}), and stayed so: such steps count"
-        found.append(Remark(Mark.SLOW_HOST, text))
-    if measured.host is not None and measured.host.redone:
-        blocks = len(measured.host.redone)
-        text = f"{blocks} blocks were timed again because the host was slow ({_slowness(measured.host)})"
-        found.append(Remark(Mark.REDONE, text))
-    if measured.put_back:
-        text = f"importing its libraries, or building it, changed {', '.join(measured.put_back)}; that was put back"
-        found.append(Remark(Mark.PUT_BACK, text))
-    if measured.host_syncs:
-        found.append(Remark(Mark.SYNC, f"its step waits for the device by nature: {measured.host_syncs}"))
-    found += _of_label(measured)
-    found += _of_what_came_after(measured)
-    found += _of_precision(measured)
-    found += _of_check(measured)
-    found += _of_device(measured)
-    found += _of_work(measured)
-    for name, result in measured.variants.items():
-        found += [Remark(mark, f"{name}: {text}") for mark, text in _of_variant(result)]
-    if measured.api is not None and measured.api.reason:
-        found.append(Remark(Mark.INCOMPLETE, f"not all of the API that it uses is known: {measured.api.reason}"))
-    return found
+        yield Remark(
+            Mark.BUSY, "the device was busy with other processes' work: the figures are not of this case alone"
+        )
+    if host is not None and host.was_slow:
+        yield Remark(Mark.SLOW_HOST, f"the host was slow ({_slowness(host)}), and stayed so: such steps count")
+    if host is not None and host.redone:
+        blocks = f"{len(host.redone)} blocks were timed again because the host was slow ({_slowness(host)})"
+        yield Remark(Mark.REDONE, blocks)
 
 
-def _of_label(measured: Measured) -> list[Remark]:
-    """How far the step is what its label says."""
-    found = [Remark(Mark.REFUSED, f"REFUSED, in no mean: {reason}") for reason in refusals(measured)]
+def _of_label(measured: Measured) -> Iterator[Remark]:
+    for reason in refusals(measured):
+        yield Remark(Mark.REFUSED, f"REFUSED, in no mean: {reason}")
     if measured.unequal_work and measured.candidate_flops is not None:
-        found.append(Remark(Mark.OTHER_WORK, f"its variants do different work: {measured.unequal_work}"))
-    for result in measured.variants.values():
-        if result.coverage is not None and result.coverage.in_eager:
-            share = f"{result.coverage.in_eager:,} of {result.coverage.operators:,} operators ran in eager"
-            found.append(Remark(Mark.IN_EAGER, share))
-    return found
+        yield Remark(Mark.OTHER_WORK, f"its variants do different work: {measured.unequal_work}")
+    for coverage in (result.coverage for result in measured.variants.values()):
+        if coverage is not None and coverage.in_eager:
+            share = f"{coverage.in_eager:,} of {coverage.operators:,} operators ran in eager"
+            yield Remark(Mark.IN_EAGER, share)
 
 
 def _more_time(measured: Measured) -> str:
@@ -152,35 +159,33 @@ def _more_time(measured: Measured) -> str:
 
 
 def _slowness(host: HostWatch) -> str:
-    """`its loop took up to 1.8 times its usual time`."""
     assert host.undisturbed_s is not None
     return f"its loop took up to {max(host.looks_s) / host.undisturbed_s:.1f} times its undisturbed time"
 
 
-def _of_variant(result: VariantResult) -> list[Remark]:
-    found = []
+def _of_variant(result: VariantResult) -> Iterator[Remark]:
+    compiled = result.compilation
     if result.breakdown and result.breakdown.problem:
-        found.append(Remark(Mark.INCOMPLETE, f"no breakdown: {result.breakdown.problem}"))
+        yield Remark(Mark.INCOMPLETE, f"no breakdown: {result.breakdown.problem}")
     if result.why_not_alone:
-        found.append(Remark(Mark.INCOMPLETE, f"no figure of a process of its own: {why_not_alone(result)}"))
+        yield Remark(Mark.INCOMPLETE, f"no figure of a process of its own: {why_not_alone(result)}")
     if slow := sum(bool(run.host_was_slow) for run in result.back_to_back):
         text = f"throughput: the host was slow in {slow} of {len(result.back_to_back)} runs, and stayed so: they count"
-        found.append(Remark(Mark.SLOW_THROUGHPUT, text))
+        yield Remark(Mark.SLOW_THROUGHPUT, text)
     if not result.result_is_finite:
-        found.append(Remark(Mark.NOT_FINITE, "the step's result is not finite (NaN or infinity)"))
-    if result.compilation and result.compilation.cudagraph_skips:
-        text = f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times"
-        found.append(Remark(Mark.NO_CUDA_GRAPH, text))
-    if result.compilation and (breaks := result.compilation.break_count):
-        found.append(Remark(Mark.GRAPH_BREAKS, f"{breaks} graph breaks"))
-    if result.compilation and result.compilation.traced:
+        yield Remark(Mark.NOT_FINITE, "the step's result is not finite (NaN or infinity)")
+    if compiled and compiled.cudagraph_skips:
+        yield Remark(Mark.NO_CUDA_GRAPH, f"CUDA graphs were skipped {compiled.cudagraph_skips} times")
+    if compiled and compiled.break_count:
+        yield Remark(Mark.GRAPH_BREAKS, f"{compiled.break_count} graph breaks")
+    if compiled and compiled.traced:
         text = "its times of compiling include writing the structured trace: they are not compared with others"
-        found.append(Remark(Mark.TRACED, text))
-    if result.compilation and result.compilation.late_graphs:
-        found.append(Remark(Mark.UNSTEADY, f"UNSTEADY, in no mean: {unsteady_words(result.compilation)}"))
-    if leak := _leak(result.growth):
-        found.append(Remark(Mark.LEAK, leak))
-    return found
+        yield Remark(Mark.TRACED, text)
+    if compiled and compiled.late_graphs:
+        yield Remark(Mark.UNSTEADY, f"UNSTEADY, in no mean: {unsteady_words(compiled)}")
+    leak = leaks.check(result.growth) if result.growth is not None else None
+    if leak is not None and leak.verdict is LeakVerdict.LEAK:
+        yield Remark(Mark.LEAK, f"its memory leaks: {_growing(leak)}")
 
 
 def why_not_alone(result: VariantResult) -> str:
@@ -189,56 +194,33 @@ def why_not_alone(result: VariantResult) -> str:
     return f"{why.kind}: {why.message}" if isinstance(why, Failed) else why.reason if why else ""
 
 
-def _of_what_came_after(measured: Measured) -> list[Remark]:
-    """What failed after the timing."""
-    failed = measured.cut_short
-    return [] if failed is None else [Remark(Mark.CUT_SHORT, f"after its timing, it {not_measured_line(failed)}")]
-
-
-def _of_precision(measured: Measured) -> list[Remark]:
-    """How much of the model a quantized precision changed."""
-    flags = measured.precision_flags
-    if "quantized_by" not in flags:
-        return []
-    text = f"quantized by {flags['quantized_by']}: {flags['quantized_layers']}; all else in {flags['base_dtype']}"
-    return [Remark(Mark.QUANTIZED, text)]
-
-
-def _of_check(measured: Measured) -> list[Remark]:
-    """A check that did not simply pass."""
-    if measured.check is None or (measured.check.status is CheckStatus.CORRECT and not measured.check.reason):
-        return []
+def _of_check(measured: Measured) -> Iterator[Remark]:
+    check = measured.check
+    if check is None or (check.status is CheckStatus.CORRECT and not check.reason):
+        return
+    words = CHECK_WORDS[check.status]
     if measured.is_incorrect:
-        return [Remark(Mark.INCORRECT, f"INCORRECT, its speedup is not counted: {measured.check.reason}")]
-    words = CHECK_WORDS[measured.check.status]
-    is_said = measured.check.status is CheckStatus.NOT_REACHED  # with what cut the case short
-    return [Remark(Mark.NOT_CHECKED, words if is_said else f"{words}: {measured.check.reason}")]
+        yield Remark(Mark.INCORRECT, f"INCORRECT, its speedup is not counted: {check.reason}")
+    elif check.status is CheckStatus.NOT_REACHED:  # what cut the case short says why
+        yield Remark(Mark.NOT_CHECKED, words)
+    else:
+        yield Remark(Mark.NOT_CHECKED, f"{words}: {check.reason}")
 
 
-def _of_work(measured: Measured) -> list[Remark]:
-    """Operations that are missing from the count."""
-    if measured.flops is None or not measured.flops.without_formula:
-        return []
-    calls = ", ".join(f"{name} ({count} calls)" for name, count in measured.flops.without_formula.items())
-    return [Remark(Mark.INCOMPLETE, f"the count of operations is too low: no formula for {calls}")]
-
-
-def _of_device(measured: Measured) -> list[Remark]:
+def _of_device(measured: Measured) -> Iterator[Remark]:
     """A device that was at its power limit, that throttled, or that other processes had open."""
-    found = []
     reasons = throttled(measured)
     if POWER_CAP in reasons:
         share = reasons.pop(POWER_CAP)
         how_long = "" if share is None else f" for {share:.0%} of the time"
         text = f"the device was at its power limit{how_long}: such a step's time depends on the values it computes with"
-        found.append(Remark(Mark.POWER, text))
+        yield Remark(Mark.POWER, text)
     if reasons:
         texts = [reason if share is None else f"{reason}, {share:.0%} of the time" for reason, share in reasons.items()]
-        found.append(Remark(Mark.THROTTLED, f"the device throttled ({'; '.join(texts)}) when it was measured"))
+        yield Remark(Mark.THROTTLED, f"the device throttled ({'; '.join(texts)}) when it was measured")
     if foreign := foreign_processes(measured):
         text = f"{foreign} other process{'es' * (foreign > 1)} had the device open when it was measured"
-        found.append(Remark(Mark.BUSY, text))
-    return found
+        yield Remark(Mark.BUSY, text)
 
 
 def _between(processes: Sequence[Measured]) -> list[Remark]:
@@ -316,26 +298,17 @@ def growth_lines(results: Sequence[VariantResult]) -> list[tuple[str, list[str]]
     return [("growth of memory", ["-" if r.growth is None else _growth(r.growth) for r in results])]
 
 
-def _leak(growth: Growth | None) -> str | None:
-    """Say which memory leaks, and how much a step; None if none does."""
-    found = leaks.check(growth) if growth is not None else None
-    return (
-        f"its memory leaks: {_growing(found, LeakVerdict.LEAK)}"
-        if found and found.verdict is LeakVerdict.LEAK
-        else None
-    )
-
-
 def _growth(growth: Growth) -> str:
     found = leaks.check(growth)
     if found.verdict is LeakVerdict.LEVEL:
         return f"none in {len(growth.host_bytes)} steps"
-    return f"{found.verdict}: {_growing(found, found.verdict)}"
+    return f"{found.verdict}: {_growing(found)}"
 
 
-def _growing(found: LeakCheck, verdict: LeakVerdict) -> str:
-    """`1.00 MiB a step of the heap, 2 Python objects a step`: the measures that have this verdict."""
-    return ", ".join(_amount(what, found.slopes[what].value) for what, one in found.verdicts.items() if one is verdict)
+def _growing(found: LeakCheck) -> str:
+    """`1.00 MiB a step of the heap, 2 Python objects a step`: the measures with the verdict of all together."""
+    verdicts = found.verdicts.items()
+    return ", ".join(_amount(what, found.slopes[what].value) for what, one in verdicts if one is found.verdict)
 
 
 def _amount(measure: Measure, per_step: float) -> str:

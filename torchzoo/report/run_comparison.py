@@ -93,7 +93,7 @@ def summary(comparison: RunComparison) -> list[str]:
         lines.append(
             f"not compared, compiled again while they were measured ({len(labels)}): {units.first_few(labels)}"
         )
-    lines += [*_seen(comparison), *_slow_hosts(comparison), *_shared_devices(comparison)]
+    lines += [*_seen(comparison), *_disturbed(comparison)]
     if single := cases_of_single_processes(comparison):
         lines.append(
             f"{len(single)} cases were measured by one process in each run. One process does not show how much "
@@ -103,17 +103,7 @@ def summary(comparison: RunComparison) -> list[str]:
     return lines
 
 
-def _threshold(comparison: RunComparison) -> str:
-    if comparison.threshold is not None:
-        return f"Least difference that matters: {100 * comparison.threshold:g}%."
-    return (
-        f"Least difference that matters: for each case what its noise allows, but at least {LEAST_THRESHOLD:.0%}; "
-        f"{THRESHOLD:.0%} where a run has one process of a case."
-    )
-
-
 def _seen(comparison: RunComparison) -> list[str]:
-    """How small a difference of the step's time could have been found, over the cases."""
     lines = []
     for metric, what in ((Metric.LATENCY, "the step's time"), (Metric.OVER_EAGER, "its time over eager's")):
         seen = [f.sees for f in comparison.findings if f.metric is metric and f.sees is not None]
@@ -122,32 +112,36 @@ def _seen(comparison: RunComparison) -> list[str]:
     return lines
 
 
-def _slow_hosts(comparison: RunComparison) -> list[str]:
-    """During how many cases the host stayed slow, and how fast each host was before its run."""
-    if not any(comparison.slow_hosts):
-        return []
-    loops_s = [manifest.undisturbed_loop_s for manifest in (comparison.base_manifest, comparison.candidate_manifest)]
-    loops = " and ".join(units.seconds(loop_s) if loop_s is not None else "not known" for loop_s in loops_s)
-    base, candidate = comparison.slow_hosts
-    return [
-        f"the host stayed slow while {base} cases of the base and {candidate} of the candidate were measured: such "
-        f"steps count (its own loop before each run: {loops})"
-    ]
-
-
-def _shared_devices(comparison: RunComparison) -> list[str]:
-    if not any(comparison.shared_devices):
-        return []
-    base, candidate = comparison.shared_devices
-    return [
-        f"other processes used the device, or had it open, while {base} cases of the base and {candidate} of the "
-        "candidate were measured: a difference is inconclusive where this holds for one side alone"
-    ]
+def _disturbed(comparison: RunComparison) -> list[str]:
+    lines = []
+    if any(comparison.slow_hosts):
+        loops_s = [
+            manifest.undisturbed_loop_s for manifest in (comparison.base_manifest, comparison.candidate_manifest)
+        ]
+        loops = " and ".join(units.seconds(loop_s) if loop_s is not None else "not known" for loop_s in loops_s)
+        base, candidate = comparison.slow_hosts
+        lines.append(
+            f"the host stayed slow while {base} cases of the base and {candidate} of the candidate were measured: such "
+            f"steps count (its own loop before each run: {loops})"
+        )
+    if any(comparison.shared_devices):
+        base, candidate = comparison.shared_devices
+        lines.append(
+            f"other processes used the device, or had it open, while {base} cases of the base and {candidate} of the "
+            "candidate were measured: a difference is inconclusive where this holds for one side alone"
+        )
+    return lines
 
 
 def _method(comparison: RunComparison) -> str:
+    least = (
+        f"for each case what its noise allows, but at least {LEAST_THRESHOLD:.0%}; {THRESHOLD:.0%} where a run has one "
+        "process of a case"
+    )
+    if comparison.threshold is not None:
+        least = f"{100 * comparison.threshold:g}%"
     return (
-        f"{_threshold(comparison)} Times: {_test(comparison)}, on the logarithms of "
+        f"Least difference that matters: {least}. Times: {_test(comparison)}, on the logarithms of "
         "their medians. The p-values are adjusted by Holm's method over all cases and metrics, so that 1% holds for "
         "the whole comparison. Intervals are 95% intervals of one case. Memory: the medians, where the ranges of the "
         "repeats do not overlap."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,33 +20,20 @@ from torchzoo.stats import Estimate
 # --- collectives: their bandwidth, and how much of a step nothing covers ---
 
 
-class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The collectives of one kind in a step."""
+class CollectiveFigures(NamedTuple):
+    """The collectives of one kind in a step, and their bandwidth."""
 
-    name: str
-    calls: int
-    bytes: int | None  # None: the profiler did not tell
+    collective: Collective
     bus_bytes_per_s: Estimate | None
     ceiling_bytes_per_s: float | None  # what `torchzoo doctor --peaks` measured on as many devices
 
 
 def collective_figures(found: Sequence[Collective], world: int, device_name: str) -> list[CollectiveFigures]:
-    """Return the figures of each kind of collective, by the bytes that they move, most first.
-
-    Raises:
-        PeaksFileError: the file of measured peaks can't be read.
-    """
-    figures = [
-        CollectiveFigures(
-            name=one.name,
-            calls=one.calls,
-            bytes=one.bytes,
-            bus_bytes_per_s=_bus_bytes_per_s(one, world),
-            ceiling_bytes_per_s=bus_ceiling_bytes_per_s(device_name, world, one.name),
-        )
-        for one in found
+    """Return the figures of each kind of collective, by the bytes that they move, most first."""
+    return [
+        CollectiveFigures(one, _bus_bytes_per_s(one, world), bus_ceiling_bytes_per_s(device_name, world, one.name))
+        for one in sorted(found, key=lambda one: -(one.bytes or 0))
     ]
-    return sorted(figures, key=lambda one: -(one.bytes or 0))
 
 
 def _bus_bytes_per_s(one: Collective, world: int) -> Estimate | None:
@@ -67,16 +55,11 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a case with several ranks. A ratio is None if its case with one rank was not measured."""
 
     case: Case  # of eager beside a candidate: that case with the eager backend
-    figures: VariantFigures
-    sample_unit: str
-    samples_per_s_and_device: float
+    of_case: CaseFigures
+    variant: str
+    figures: VariantFigures  # of the variant
     weak: Estimate | None  # t1 / tN at the same batch for each rank: 1 is perfect
     strong: Estimate | None  # t1 / tN at the same batch for all ranks together: N is perfect
-    spread: float  # of the ranks' own median step times: (slowest - fastest) / slowest
-    least_bytes: int | None  # the device's peak of the least loaded rank
-    most_bytes: int | None  # and of the most loaded one
-    exposed: Estimate | None  # share of a step with communication that nothing covers, of the rank with most of it
-    collectives: list[CollectiveFigures]
 
 
 def scalings(results: Sequence[CaseResult]) -> list[Scaling]:
@@ -102,26 +85,17 @@ def scalings(results: Sequence[CaseResult]) -> list[Scaling]:
 
 def _scaling(case: Case, of_case: CaseFigures, variant: str, variants: dict[Case, VariantFigures]) -> Scaling:
     assert case.batch_size is not None
-    measured, figures = of_case.measured, variants[case]
+    figures = variants[case]
     shares_batch = case.parallel is Parallel.TP
     own = msgspec.structs.replace(case, world=1, parallel=Parallel.NONE)
     whole = msgspec.structs.replace(own, batch_size=case.batch_size * (1 if shares_batch else case.world))
-    steps_s = [rank.step_s[variant] for rank in measured.ranks if variant in rank.step_s]
-    peaks = [peak for rank in measured.ranks if (peak := rank.memory[variant].device_peak_allocated_bytes) is not None]
-    found = [exposed_share(rank.communication.get(variant, ())) for rank in measured.ranks]
-    exposed = [one for one in found if one is not None]
     return Scaling(
         case=case,
+        of_case=of_case,
+        variant=variant,
         figures=figures,
-        sample_unit=measured.sample_unit,
-        samples_per_s_and_device=of_case.samples_per_s(figures) / case.world,
         weak=None if shares_batch else _ratio(variants.get(own), figures),
         strong=_ratio(variants.get(whole), figures),
-        spread=(max(steps_s) - min(steps_s)) / max(steps_s) if steps_s else 0.0,
-        least_bytes=min(peaks, default=None),
-        most_bytes=max(peaks, default=None),
-        exposed=max(exposed, key=lambda one: one.value, default=None),
-        collectives=collective_figures(figures.raw.collectives, case.world, measured.device_name),
     )
 
 
@@ -132,15 +106,8 @@ def _ratio(one: VariantFigures | None, several: VariantFigures) -> Estimate | No
 # --- document ---
 
 HEADINGS = (
-    "case",
-    "step",
-    "a device",
-    "weak scaling",
-    "strong scaling",
-    "exposed communication",
-    "collectives of a step",
-    "spread of ranks",
-    "memory of ranks",
+    *("case", "step", "a device", "weak scaling", "strong scaling", "exposed communication", "collectives of a step"),
+    *("spread of ranks", "memory of ranks"),
 )
 
 
@@ -150,36 +117,34 @@ def document(results: Sequence[CaseResult]) -> list[Block]:
 
 
 def _row(one: Scaling) -> tuple[str, ...]:
+    case, measured = one.case, one.of_case.measured
+    weak, strong = ("" if ratio is None else units.speedup(ratio) for ratio in (one.weak, one.strong))
+    exposed = [exposed_share(rank.communication.get(one.variant, ())) for rank in measured.ranks]
+    most_exposed = max(filter(None, exposed), key=lambda share: share.value, default=None)
+    steps_s = [rank.step_s[one.variant] for rank in measured.ranks if one.variant in rank.step_s]
+    spread = (max(steps_s) - min(steps_s)) / max(steps_s) if steps_s else 0.0
+    peaks = [rank.memory[one.variant].device_peak_allocated_bytes for rank in measured.ranks]
+    known = sorted(peak for peak in peaks if peak is not None)
+    found = collective_figures(one.figures.raw.collectives, case.world, measured.device_name)
     return (
-        one.case.label(),
+        case.label(),
         units.latency(one.figures.latency_s),
-        units.rate(one.samples_per_s_and_device, one.sample_unit),
-        _ratio_text(one.weak),
-        _ratio_text(one.strong),
-        "" if one.exposed is None else units.share(one.exposed),
-        "; ".join(map(_collective, one.collectives)),
-        f"{one.spread:.1%}",
-        _memory(one.least_bytes, one.most_bytes),
+        units.rate(one.of_case.samples_per_s(one.figures) / case.world, measured.sample_unit),
+        weak,
+        strong,
+        "" if most_exposed is None else units.share(most_exposed),
+        "; ".join(map(_collective, found)),
+        f"{spread:.1%}",
+        " to ".join(dict.fromkeys(units.size(end) for end in known[:1] + known[-1:])),
     )
-
-
-def _ratio_text(estimate: Estimate | None) -> str:
-    return "" if estimate is None else units.speedup(estimate)
 
 
 def _collective(one: CollectiveFigures) -> str:
     """`14 all_reduce, 418 MiB, bus 312 GB/s [300, 320], 83% of the measured peak`."""
-    parts = [f"{one.calls} {one.name}"]
-    parts += [units.size(one.bytes)] if one.bytes is not None else []
+    parts = [f"{one.collective.calls} {one.collective.name}"]
+    parts += [units.size(one.collective.bytes)] if one.collective.bytes is not None else []
     if one.bus_bytes_per_s is not None:
-        reached = ""
+        parts.append(f"bus {units.bandwidth(one.bus_bytes_per_s)}")
         if one.ceiling_bytes_per_s is not None:
-            reached = f", {one.bus_bytes_per_s.value / one.ceiling_bytes_per_s:.0%} of the measured peak"
-        parts.append(f"bus {units.bandwidth(one.bus_bytes_per_s)}{reached}")
+            parts.append(f"{one.bus_bytes_per_s.value / one.ceiling_bytes_per_s:.0%} of the measured peak")
     return ", ".join(parts)
-
-
-def _memory(least: int | None, most: int | None) -> str:
-    if least is None or most is None:
-        return ""
-    return units.size(most) if least == most else f"{units.size(least)} to {units.size(most)}"

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from torchzoo.analysis.beside_eager import BesideEager, beside_eager, has_several_backends
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.peaks import PeaksFileError
 from torchzoo.analysis.roofline import known_peaks, read_rate
-from torchzoo.case import Mode
+from torchzoo.case import Case, Mode
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured, Record
 from torchzoo.report import scaling, units
 from torchzoo.report.document import Block, Items, section, table
@@ -24,6 +23,47 @@ def document(results: Sequence[CaseResult]) -> list[Block]:
 
 
 # --- several backends beside one figure of eager ---
+
+
+class BesideEager(msgspec.Struct, frozen=True, kw_only=True):
+    """A case with each of its backends. Eager's figure was measured alone, or else is the middle one of all."""
+
+    case: Case  # in eager
+    eager: Estimate | None  # latency; None: not measured
+    eagers: tuple[Estimate, ...]  # measured alone, and in turns with each backend
+    backends: dict[str, CaseResult]  # by what compiled it: `inductor`, `inductor scope=step`
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether two of eager's figures have disjoint intervals."""
+        sure = [one for one in self.eagers if one.has_interval]
+        return bool(sure) and max(one.low for one in sure) > min(one.high for one in sure)
+
+
+def beside_eager(results: Sequence[CaseResult]) -> list[BesideEager]:
+    """A row for each case in eager."""
+    groups: dict[Case, list[CaseResult]] = {}
+    for result in results:
+        groups.setdefault(result.case.in_eager(), []).append(result)
+    return [_row_of_eager(case, some) for case, some in groups.items()]
+
+
+def has_several_backends(results: Sequence[CaseResult]) -> bool:
+    """Whether a case has several backends beside eager."""
+    return any(len(one.backends) > 1 for one in beside_eager(results))
+
+
+def _row_of_eager(case: Case, results: Sequence[CaseResult]) -> BesideEager:
+    eagers = {one.has_candidate: one.figures.eager.latency_s for one in results if one.figures is not None}
+    every = [one.figures.eager.latency_s for one in results if one.figures is not None]
+    middle = sorted(every, key=lambda one: one.value)[(len(every) - 1) // 2] if every else None
+    return BesideEager(
+        case=case,
+        eager=eagers.get(False, middle),
+        eagers=tuple(every),
+        backends={result.case.compiled_by(): result for result in results if result.has_candidate},
+    )
+
 
 OVER_EAGER = "Each speedup is over the eager that took turns with the backend in the same process."
 
@@ -43,19 +83,17 @@ def disagreements(results: Sequence[CaseResult]) -> list[str]:
     disagreeing = [one for one in found if one.disagrees]
     if not disagreeing:
         return []
-    worst = max(disagreeing, key=lambda one: _high(one).value / _low(one).value)
+    ends = [_ends(one) for one in disagreeing]
+    case, low, high = max(ends, key=lambda one: one[2].value / one[1].value)
     return [
         f"eager's own figures disagree beyond their intervals in {len(disagreeing)} of {len(found)} cases, most in "
-        f"{worst.case.label()}: {units.latency(_low(worst))} and {units.latency(_high(worst))}"
+        f"{case.label()}: {units.latency(low)} and {units.latency(high)}"
     ]
 
 
-def _low(one: BesideEager) -> Estimate:
-    return min((each for each in one.eagers if each.has_interval), key=lambda each: each.high)
-
-
-def _high(one: BesideEager) -> Estimate:
-    return max((each for each in one.eagers if each.has_interval), key=lambda each: each.low)
+def _ends(one: BesideEager) -> tuple[Case, Estimate, Estimate]:
+    sure = [each for each in one.eagers if each.has_interval]
+    return one.case, min(sure, key=lambda each: each.high), max(sure, key=lambda each: each.low)
 
 
 def _beside_eager(one: BesideEager, backends: Sequence[str]) -> list[str]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.command_lines import shell_line
-from torchzoo.analysis.counts import failures_by_kind, run_counts
-from torchzoo.analysis.totals import ALL, Total, speedups_by_group
+from torchzoo.analysis.totals import ALL, CaseRatios, Total, speedups_by_group, total
 from torchzoo.case import Mode
 from torchzoo.record import Checked, Measured, Record
 from torchzoo.report import terminal, units
@@ -48,11 +47,11 @@ def time_use(records: Sequence[Record]) -> TimeUse | None:
     windows_s: dict[str, float] = defaultdict(float)
     cpu_s: dict[str, float] = defaultdict(float)
     for record in ran:
-        assert record.lane is not None
-        if isinstance(record.outcome, Measured):
-            windows_s[record.lane] += record.outcome.stage_seconds.get(Stage.MEASURE, 0.0)
-        if isinstance(record.outcome, Measured | Checked):
-            for stage, spent_s in record.outcome.stage_cpu_seconds.items():
+        outcome = record.outcome
+        if isinstance(outcome, Measured):
+            windows_s[str(record.lane)] += outcome.stage_seconds.get(Stage.MEASURE, 0.0)
+        if isinstance(outcome, Measured | Checked):
+            for stage, spent_s in outcome.stage_cpu_seconds.items():
                 cpu_s[stage] += spent_s
     return TimeUse(processes=len(ran), wall_s=_wall_s(ran), windows_s=windows_s, cpu_s=cpu_s)
 
@@ -78,23 +77,18 @@ SPEEDUPS = "over eager, geometric mean [95% interval] (cases)"
 
 
 def summary(runs: Sequence[Run], results: Sequence[CaseResult]) -> Any:
-    """Return the summary of one or more runs.
-
-    Args:
-        runs: as they were read.
-        results: their cases.
-    """
+    """Return the summary of one or more runs."""
     from rich.console import Group
 
     named = [f"{run.path}: {counts(run)}" if len(runs) > 1 else counts(run) for run in runs]
     records = [record for result in results for record in result.records]
     return Group(
         terminal.text(""),
-        *map(terminal.hanging, few(named, MOST_RUNS, "runs")),
-        *map(terminal.hanging, slow_hosts(results)),
+        *map(terminal.Hanging, few(named, MOST_RUNS, "runs")),
+        *map(terminal.Hanging, slow_hosts(results)),
         *_speedups(results),
-        *map(terminal.hanging, few(failures(records), MOST_KINDS, "kinds of failures")),
-        *(terminal.hanging(line) for run in runs for line in where_time_went(run)[:1] if len(runs) == 1),
+        *map(terminal.Hanging, few(failures(records), MOST_KINDS, "kinds of failures")),
+        *(terminal.Hanging(line) for run in runs for line in where_time_went(run)[:1] if len(runs) == 1),
     )
 
 
@@ -108,10 +102,10 @@ def _speedups(results: Sequence[CaseResult]) -> Iterator[Any]:
     groups = speedups_by_group(results)
     if len(groups) == 1:
         ((group, by_domain),) = groups.items()
-        yield terminal.hanging(f"speedup of {group} {SPEEDUPS}")
+        yield terminal.Hanging(f"speedup of {group} {SPEEDUPS}")
         yield Speedups(by_domain)
     elif groups:
-        yield terminal.hanging(f"speedup {SPEEDUPS}")
+        yield terminal.Hanging(f"speedup {SPEEDUPS}")
         yield Speedups({group: groups[group][ALL] for group in list(groups)[:MOST_GROUPS]})
         if len(groups) > MOST_GROUPS:
             yield terminal.text(f"  and {len(groups) - MOST_GROUPS} more groups: torchzoo report has them all")
@@ -129,11 +123,14 @@ class Speedups:
         yield terminal.indented(whole if fits else self._table(has_intervals=False))
 
     def _table(self, *, has_intervals: bool) -> Any:
+        def cell(total: Total | None) -> str:
+            if total is None or total.passing is None:
+                return ""
+            mean = units.speedup(total.passing) if has_intervals else f"{total.passing.value:.2f}x"
+            return f"{mean} ({total.compared})"
+
         modes = [mode for mode in Mode if any(mode in by_mode for by_mode in self.totals.values())]
-        rows = [
-            (name, *(_geomean(by_mode[mode], has_interval=has_intervals) if mode in by_mode else "" for mode in modes))
-            for name, by_mode in self.totals.items()
-        ]
+        rows = [(name, *(cell(by_mode.get(mode)) for mode in modes)) for name, by_mode in self.totals.items()]
         return terminal.table(("", *modes), rows)
 
 
@@ -155,6 +152,26 @@ def next_steps(results: Sequence[CaseResult]) -> list[str]:
 def before_the_summary(run: Run) -> list[str]:
     """Return lines on the noise and the time of a run, which its summary leaves out."""
     return [*what_compare_finds(run), *where_time_went(run)[1:]]
+
+
+class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of cases. A case with several processes counts once, as failed if any process failed."""
+
+    cases: int  # planned
+    repeats: int  # processes for each case
+    missing: int  # planned processes without a record
+    found: Total  # counts of the cases that have a record; without means
+
+
+def run_counts(run: Run) -> RunCounts:
+    """The counts of a run, finished or not."""
+    planned = set(run.manifest.cases)
+    return RunCounts(
+        cases=sum(case.repeat == 0 for case in planned),
+        repeats=max((case.repeat for case in planned), default=0) + 1,
+        missing=len(planned - {record.case for record in run.records}),
+        found=total(ALL, ALL, case_results(run), CaseRatios(())),
+    )
 
 
 def counts(run: Run) -> str:
@@ -180,19 +197,14 @@ def slow_hosts(results: Sequence[CaseResult]) -> list[str]:
     return [f"the host stayed slow while {len(slow)} of {measured} cases were measured: such steps count"]
 
 
-def _geomean(found: Total, *, has_interval: bool) -> str:
-    assert found.passing is not None
-    mean = units.speedup(found.passing) if has_interval else f"{found.passing.value:.2f}x"
-    return f"{mean} ({found.compared})"
-
-
 def failures(records: Iterable[Record]) -> list[str]:
     """A line for each kind of failure: how many cases, and the first few of them."""
-    return [
-        f"{'cut short after the timing' if was_measured else 'failed'}, {kind} in {stage} ({len(cases)}): "
-        f"{units.first_few([case.label() for case in cases], MOST_LABELS)}"
-        for (was_measured, kind, stage), cases in failures_by_kind(records).items()
-    ]
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if (failed := record.failure) is not None:
+            when = "cut short after the timing" if isinstance(record.outcome, Measured) else "failed"
+            found.setdefault(f"{when}, {failed.kind} in {failed.stage}", []).append(record.case.label())
+    return [f"{kind} ({len(labels)}): {units.first_few(labels, MOST_LABELS)}" for kind, labels in found.items()]
 
 
 def what_compare_finds(run: Run) -> list[str]:

@@ -60,17 +60,9 @@ def text(line: str, **how: Any) -> Text:
     return Text(visible(line), **how)
 
 
-def texts(some: Iterable[str]) -> Iterator[Text]:
-    """A `text` for each."""
-    return map(text, some)
-
-
 def lines(*renderables: Any, width: int | None = None) -> list[str]:
-    """Tables and texts as plain lines: without colours, and without the spaces that fill up the last column.
-
-    Args:
-        renderables: what to show. Markup in a text is not read: names such as `[x]` stay as they are.
-        width: in columns; None for the usual one, `ANY_WIDTH` so that nothing is wrapped.
+    """Tables and texts as plain lines, without colours and trailing spaces; `width` is in columns, None for the usual
+    one.
     """
     file = io.StringIO()
     console = _console(file, width=width, color_system=None)
@@ -97,15 +89,8 @@ def table(
     gap: int = GAP,
     has_headings: bool = True,
 ) -> Table:
-    """A table without lines or boxes. Text that is too long for its column is wrapped.
-
-    Args:
-        headings: one for each column.
-        rows: cells, each a line.
-        right: the headings of columns that are aligned to the right.
-        widths: of the columns; None: as wide as what they hold.
-        gap: between two columns.
-        has_headings: whether the line of headings is shown.
+    """A table without lines or boxes. Text that is too long for its column is wrapped; `right` names columns of
+    numbers.
     """
     from rich.table import Table
 
@@ -141,11 +126,6 @@ class Hanging:
         yield from map(indented, others)
 
 
-def hanging(line: str) -> Any:
-    """See `Hanging`."""
-    return Hanging(line)
-
-
 class CaseTable:
     """A table of figures by case, in the first of these forms that fits the width.
 
@@ -153,10 +133,7 @@ class CaseTable:
     2. The name of each case, and its figures in columns below it. Remarks in brackets are wrapped.
     3. The name of each case, and below it a line for each figure, after its heading.
 
-    Args:
-        headings: of the figures.
-        rows: a case's name, then its figures.
-        right: the headings of columns that are aligned to the right.
+    The rows begin with a case's name; `headings` are those of the figures.
     """
 
     def __init__(
@@ -167,7 +144,7 @@ class CaseTable:
         self.right = right
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        columns = list(zip(texts(("case", *self.headings)), *self.rows, strict=True))
+        columns = list(zip(map(text, ("case", *self.headings)), *self.rows, strict=True))
         name, *widths = (max(cell.cell_len for cell in column) for column in columns)
         if name + sum(widths) + GAP * len(widths) <= options.max_width:
             yield table(("case", *self.headings), self.rows, right=self.right)
@@ -188,7 +165,7 @@ class CaseTable:
             yield indented(table(self.headings, [cells], right=self.right, widths=widths, gap=gap, has_headings=False))
 
     def _in_lines(self, available: int) -> Iterator[Any]:
-        widest = max(heading.cell_len for heading in texts(self.headings))
+        widest = max(text(heading).cell_len for heading in self.headings)
         for name, *cells in self.rows:
             yield name
             figures = [one for one in zip(self.headings, cells, strict=True) if one[1].plain]
@@ -241,11 +218,11 @@ def _shown(block: Block) -> Iterator[Any]:
         case Text():
             yield text(block.text)
         case Items():
-            yield from map(hanging, block.texts)
+            yield from map(Hanging, block.texts)
         case Table():
             yield from _table(block)
         case Code():
-            yield from texts(block.lines)
+            yield from map(text, block.lines)
         case Fold(brief=[_, *_]):
             yield render(block.brief)
 
@@ -270,8 +247,8 @@ def _table(block: TableBlock) -> Iterator[Any]:
     else:
         gap = GAP if len(headings) <= FEW_COLUMNS else 1
         yield table(headings, rows, right=right, gap=gap, has_headings=any(headings))
-    yield from texts(f"note {number}: {note}" for note, number in notes.items())
-    yield from texts(block.notes)
+    yield from (text(f"note {number}: {note}") for note, number in notes.items())
+    yield from map(text, block.notes)
 
 
 def _cell(cell: Cell, notes: dict[str, int] | None) -> Text:

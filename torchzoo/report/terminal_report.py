@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+import math
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 import msgspec
 
-from torchzoo.analysis import ranking
 from torchzoo.analysis.cases import CaseResult, ReportData, Status
-from torchzoo.analysis.ranking import SortKey
+from torchzoo.analysis.frame import figure
 from torchzoo.analysis.totals import overview
 from torchzoo.record import CheckStatus
 from torchzoo.report import one_case, some_cases, terminal, units
@@ -20,6 +21,15 @@ from torchzoo.report.remarks import what_failed
 from torchzoo.report.summary import before_the_summary, next_steps, summary
 
 MOST_LABELS = 4  # of cases that have a reason in common
+
+
+class SortKey(enum.StrEnum):
+    """The key by which cases are sorted, worst first: the least speedup, the longest time, the most memory."""
+
+    SPEEDUP = "speedup"
+    TIME = "time"
+    MEMORY = "memory"
+    MODEL = "model"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +48,9 @@ def write(data: ReportData, file: IO[str], view: View = View()) -> None:  # noqa
     if selected := _selected(data.cases, view):
         parts: list[Any] = [CaseLines(selected)]
     else:
-        results = data.cases if view.sort is None else ranking.in_order(data.cases, view.sort)
+        results = data.cases if view.sort is None else _in_order(data.cases, view.sort)
         parts = [terminal_table(results), "", terminal.render(document(data, overview(data.cases)))]
-        parts += [terminal.hanging(line) for run in data.runs for line in before_the_summary(run)]
+        parts += [terminal.Hanging(line) for run in data.runs for line in before_the_summary(run)]
     terminal.show(*parts, summary(data.runs, data.cases), file=file)
     for line in next_steps(data.cases):
         terminal.show_line(line, file)
@@ -57,7 +67,7 @@ def terminal_table(results: Sequence[CaseResult]) -> Any:
     return Group(
         *([terminal.render(above), ""] if above else []),
         lines,
-        *map(terminal.hanging, [*not_measured(results), *some_cases.disagreements(results)]),
+        *map(terminal.Hanging, [*not_measured(results), *some_cases.disagreements(results)]),
         *(["", terminal.render(below)] if below else []),
     )
 
@@ -80,10 +90,33 @@ def not_measured(results: Sequence[CaseResult]) -> list[str]:
     ]
 
 
+_FIGURES = {SortKey.SPEEDUP: "speedup", SortKey.TIME: "latency_s", SortKey.MEMORY: "peak_bytes"}
+
+
+def _badness(result: CaseResult, key: SortKey) -> float | None:
+    """The sort value of a case, higher for worse cases; None if the case lacks the figure."""
+    value: float | None = figure(_FIGURES[key]).number(result.measured_figures)
+    return -value if value is not None and key is SortKey.SPEEDUP else value
+
+
+def _in_order(results: Iterable[CaseResult], key: SortKey) -> list[CaseResult]:
+    """The cases, worst first, or by name for `MODEL`. Cases without the figure come last, in their order."""
+    if key is SortKey.MODEL:
+        return sorted(results, key=lambda result: result.case.model.lower())
+    badness = {id(result): _badness(result, key) for result in results}
+    return sorted(results, key=lambda result: -math.inf if (bad := badness[id(result)]) is None else bad, reverse=True)
+
+
 def _selected(results: Sequence[CaseResult], view: View) -> dict[str, list[CaseResult]]:
-    """Return the worst cases, then the best, by title of their table; none if all are shown or none can be chosen."""
-    key = ranking.default_key(results) if view.sort in (None, SortKey.MODEL) else view.sort
-    ranked = ranking.ranked(results, key)
+    """Return the worst cases, then the best, by title of their table; none if all are shown or none can be chosen.
+
+    Figures of cases that did not pass can't be trusted. The default is the speedup, if a case has one, else the time.
+    """
+    key = view.sort
+    if key in (None, SortKey.MODEL):
+        has_speedup = any(_badness(result, SortKey.SPEEDUP) is not None for result in results)
+        key = SortKey.SPEEDUP if has_speedup else SortKey.TIME
+    ranked = _in_order([one for one in results if one.passed and _badness(one, key) is not None], key)
     chosen = {"worst": ranked[: view.worst or 0], "best": ranked[::-1][: view.best or 0]}
     return {
         f"the {word} {len(some)} of {len(ranked)} cases that passed, by {key}": some

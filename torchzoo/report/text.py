@@ -20,14 +20,11 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    r"""The text with all characters that can't be seen as escapes: `\x1b`, `\u202e`, `\n`.
+    """The text with all characters that can't be seen as escapes: `\x1b`, `\u202e`, `\n`.
 
     These are the characters that can move a terminal's cursor, set its title or turn the order of letters round:
-    controls, marks of direction, separators of lines, bytes that are no UTF-8. A plain space stays.
-
-    Args:
-        text: from anywhere.
-        keep: characters that stay, such as the newlines of a traceback.
+    controls, marks of direction, separators of lines, bytes that are no UTF-8. A plain space stays, and so does what is
+    in `keep`.
     """
 
     def shown(found: re.Match[str]) -> str:
@@ -50,11 +47,8 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def csv_text(rows: Iterable[Sequence[Any]], *, decimals: int | None = None) -> str:
-    """The rows as CSV. A text has no characters that can't be seen, and none is a formula to a spreadsheet.
-
-    Args:
-        rows: cells are texts or numbers. None and NaN become empty cells.
-        decimals: of fractions; None for all digits.
+    """The rows as CSV. No text is a formula to a spreadsheet; None and NaN become empty cells; fractions have so many
+    decimals.
     """
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([_cell(cell, decimals) for cell in row] for row in rows)

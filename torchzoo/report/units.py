@@ -51,7 +51,6 @@ def number(value: float) -> str:
 
 
 def _decimals(value: float) -> int:
-    """How many decimals give three digits."""
     return 0 if value >= 100 else 1 if value >= 10 else 2
 
 
@@ -90,9 +89,7 @@ def share(estimate: Estimate) -> str:
 
 def speedup(estimate: Estimate, *, has_confidence: bool = True) -> str:
     """`1.32x [1.30, 1.34]`; with three decimals where the interval is narrow."""
-    digits = 3 if estimate.relative_half_width < 0.01 else 2
-    low, high = f"{estimate.low:.{digits}f}", f"{estimate.high:.{digits}f}"
-    return f"{estimate.value:.{digits}f}x {_interval(estimate, low, high, has_confidence=has_confidence)}"
+    return factor(estimate, decimals=3 if estimate.relative_half_width < 0.01 else 2, has_confidence=has_confidence)
 
 
 def reach(estimate: Estimate) -> str:
@@ -176,3 +173,8 @@ def first_few(texts: Sequence[str], most: int = 8, what: str = "") -> str:
     """`a, b, c and 4 more`, with `what` they are behind it."""
     more = f" and {len(texts) - most} more{what}" if len(texts) > most else ""
     return f"{', '.join(texts[:most])}{more}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 case` or `2 cases`."""
+    return f"{count} {what}{'s' * (count != 1)}"

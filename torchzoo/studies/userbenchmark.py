@@ -23,7 +23,6 @@ import msgspec
 
 from torchzoo.analysis.cases import CaseResult, Status, by_case, case_results
 from torchzoo.analysis.command_lines import shell_line
-from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
@@ -33,6 +32,7 @@ from torchzoo.record import Took
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.document import Block, Heading, Marked, Text, section, table
 from torchzoo.report.remarks import not_measured_line, what_failed
+from torchzoo.report.summary import run_counts
 from torchzoo.run.request import RunRequest
 from torchzoo.store import RECORDS, Run, StoreError, write_whole
 from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_folder

@@ -21,8 +21,8 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.cases import by_case
-from torchzoo.analysis.kernels import busy_ratio, longest_kernels, short_name
 from torchzoo.analysis.means import geomean
+from torchzoo.analysis.roofline import busy_ratio, longest_kernels, short_name
 from torchzoo.case import Axes, Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh_turns import SizeResult, SizeSweep, Turn

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 
 
 def offline_page(name: str, data: Any, **values: Any) -> str:
-    """Return a page with charts, as one file.
-
-    Args:
-        name: of its assets: `NAME.html.j2`, `NAME.js`, and `NAME.css` beside that of all pages.
-        data: what the script reads.
-        values: what the template is filled with.
+    """Return a page with charts as one file, from `NAME.html.j2`, filled with the values, `NAME.js`, which reads
+    `data`, and `NAME.css`.
     """
     from markupsafe import Markup
 
@@ -72,7 +69,6 @@ def _shown(value: Any) -> Any:
 
 
 def _shown_in(data: Any) -> Any:
-    """The data with all texts in its dictionaries and lists as `_shown` makes them."""
     if isinstance(data, dict):
         return {_shown_in(key): _shown_in(value) for key, value in data.items()}
     return [_shown_in(value) for value in data] if isinstance(data, list | tuple) else _shown(data)
@@ -94,9 +90,7 @@ _LONG = 60  # characters: the cells of a table with a longer one are wrapped
 def render(blocks: Document, opens: Mapping[str, int] | None = None) -> Markup:
     """Return a document as HTML. Its headings are one level deeper than in Markdown.
 
-    Args:
-        blocks: of the document.
-        opens: the number of the case that `page.js` shows when the first cell of a row, with this text, is chosen.
+    A row whose first cell is in `opens` shows the case of that number when it is chosen.
     """
     from markupsafe import Markup
 
@@ -112,7 +106,6 @@ def render(blocks: Document, opens: Mapping[str, int] | None = None) -> Markup:
 
 
 def _labelled(blocks: Document, label: str) -> Iterator[tuple[str, Block, str]]:
-    """Each block with its kind and the heading above it."""
     for block in blocks:
         label = block.text if isinstance(block, Heading) else label
         yield type(block).__name__, block, label
@@ -130,3 +123,8 @@ def _cell_class(column: Column, cell: Cell) -> str:
 def capital(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+def digits(value: float | None) -> float | None:
+    """Five significant digits: enough for a chart. None for an end of an interval that is infinite."""
+    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None

@@ -9,12 +9,12 @@ import msgspec
 
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.frame import Row
-from torchzoo.analysis.step_times import step_times
-from torchzoo.analysis.totals import DeviceRatio, Overview
+from torchzoo.analysis.totals import Overview
 from torchzoo.case import AXES
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.report.html.case_table import speedup_text
-from torchzoo.report.one_case import figure_lines
+from torchzoo.report import units
+from torchzoo.report.html import digits
+from torchzoo.report.one_case import figure_lines, steps_s
 from torchzoo.report.remarks import remarks_of
 from torchzoo.stats import Estimate
 
@@ -23,7 +23,7 @@ SAMPLES = 400_000
 SAMPLES_PER_VARIANT = (50, 2000)
 
 
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
+class Chart(msgspec.Struct, frozen=True):
     """The section of a chart. `page.js` has a function with the name `id` that draws it."""
 
     id: str
@@ -32,71 +32,66 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-TOTALS = Chart(
-    id="totals",
-    short="Speedups",
-    title="Speedups by group",
-    text="Geometric means of the cases' paired speedups. The filters do not change them.",
-)
-RATIOS = Chart(
-    id="ratios",
-    short="Ratios",
-    title="Time, CPU memory and GPU memory against eager",
-    text="Candidate over eager, per model, on a logarithmic scale; below 1 the candidate needs less (T, CM and GM of "
-    "the TorchBench paper, arXiv:2304.14226). CPU memory is the process's peak resident size.",
-)
-BREAKDOWN = Chart(
-    id="breakdown",
-    short="Breakdown",
-    title="Where a step's time goes",
-    text="Shares of a profiled step's wall time: the device computes, only moves data, or idles. On the CPU, active is "
-    "time inside operators and idle is Python and the framework.",
-)
-DEVICES = Chart(
-    id="devices",
-    short="Devices",
-    title="One device against another",
-    text="Latency on the first device over latency on another, for the same model, mode, backend, precision and batch "
-    "size. The interval goes from the least to the greatest ratio that the two latencies' intervals allow.",
-)
-MEMORY = Chart(
-    id="memory",
-    short="Memory",
-    title="Peak memory",
-    text="Peaks over a few steady steps, measured in a pass of their own. The scale is logarithmic.",
-)
-COMPILE = Chart(
-    id="compile",
-    short="Compile time",
-    title="First step, compilation included",
-    text="Cases that are prepared at the same time make each other's wall time longer, unless the run was exclusive. "
-    "They do not change the CPU time.",
-)
-
-
 def figures(rows: Sequence[Row], found: Overview) -> list[Chart]:
     """The charts for which there is something to draw."""
     has_ratios = any(total.passing for total in found.sections[0].totals)
     wanted = {
-        TOTALS: has_ratios,
-        RATIOS: has_ratios,
-        BREAKDOWN: any(row["eager_active_share"] is not None for row in rows),
-        DEVICES: bool(found.device_ratios),
-        MEMORY: any(row["eager_host_peak_rss_bytes"] is not None for row in rows),
-        COMPILE: any(row["graphs"] is not None for row in rows),
+        "totals": has_ratios,
+        "ratios": has_ratios,
+        "breakdown": any(row["eager_active_share"] is not None for row in rows),
+        "devices": bool(found.device_ratios),
+        "memory": any(row["eager_host_peak_rss_bytes"] is not None for row in rows),
+        "compile": any(row["graphs"] is not None for row in rows),
     }
-    return [figure for figure, is_wanted in wanted.items() if is_wanted]
+    return [chart for chart in _CHARTS if wanted[chart.id]]
+
+
+_CHARTS = (
+    Chart(
+        "totals",
+        "Speedups",
+        "Speedups by group",
+        "Geometric means of the cases' paired speedups. The filters do not change them.",
+    ),
+    Chart(
+        "ratios",
+        "Ratios",
+        "Time, CPU memory and GPU memory against eager",
+        "Candidate over eager, per model, on a logarithmic scale; below 1 the candidate needs less (T, CM and GM of "
+        "the TorchBench paper, arXiv:2304.14226). CPU memory is the process's peak resident size.",
+    ),
+    Chart(
+        "breakdown",
+        "Breakdown",
+        "Where a step's time goes",
+        "Shares of a profiled step's wall time: the device computes, only moves data, or idles. On the CPU, active is "
+        "time inside operators and idle is Python and the framework.",
+    ),
+    Chart(
+        "devices",
+        "Devices",
+        "One device against another",
+        "Latency on the first device over latency on another, for the same model, mode, backend, precision and batch "
+        "size. The interval goes from the least to the greatest ratio that the two latencies' intervals allow.",
+    ),
+    Chart(
+        "memory",
+        "Memory",
+        "Peak memory",
+        "Peaks over a few steady steps, measured in a pass of their own. The scale is logarithmic.",
+    ),
+    Chart(
+        "compile",
+        "Compile time",
+        "First step, compilation included",
+        "Cases that are prepared at the same time make each other's wall time longer, unless the run was exclusive. "
+        "They do not change the CPU time.",
+    ),
+)
 
 
 def chart_data(data: ReportData, rows: Sequence[Row], found: Overview, ids: dict[int, int]) -> dict[str, Any]:
-    """What `page.js` reads: the cases, the totals and the device ratios.
-
-    Args:
-        data: the report.
-        rows: a row of `analysis.frame` for each case.
-        found: the overview of the cases.
-        ids: the number of each case, by the `id()` of its result.
-    """
+    """What `page.js` reads: the cases, the totals and the device ratios. `ids` numbers the results by their `id()`."""
     variants = sum(1 + (result.figures.candidate is not None) for result in data.cases if result.figures is not None)
     least, most = SAMPLES_PER_VARIANT
     shown = max(least, min(most, SAMPLES // max(1, variants)))
@@ -116,16 +111,10 @@ def chart_data(data: ReportData, rows: Sequence[Row], found: Overview, ids: dict
             }
             for total in found.sections[0].totals
         ],
-        "devices": [_device(one, ids) for one in found.device_ratios],
-    }
-
-
-def _device(one: DeviceRatio, ids: dict[int, int]) -> dict[str, Any]:
-    return {
-        "id": ids[id(one.result)],
-        "base": one.base,
-        "device": one.device,
-        "ratio": _ends(one.ratio),
+        "devices": [
+            {"id": ids[id(one.result)], "base": one.base, "device": one.device, "ratio": _ends(one.ratio)}
+            for one in found.device_ratios
+        ],
     }
 
 
@@ -167,11 +156,11 @@ def _case(number: int, result: CaseResult, row: Row, most_samples: int) -> dict[
     }
     found["samples"] = _samples(result, most_samples)
     if row["speedup"] is not None:
-        found["speedup_text"] = speedup_text(result)
-        found["ratios"] = [_digits(row[name]) for name in ("time_ratio", "host_memory_ratio", "device_memory_ratio")]
-        found["compile"] = [_digits(row[name]) for name in ("first_step_s", "first_step_cpu_s", "compile_s")]
+        found["speedup_text"] = "" if result.figures.speedup is None else units.speedup(result.figures.speedup)
+        found["ratios"] = [digits(row[name]) for name in ("time_ratio", "host_memory_ratio", "device_memory_ratio")]
+        found["compile"] = [digits(row[name]) for name in ("first_step_s", "first_step_cpu_s", "compile_s")]
     shares = {
-        variant: [_digits(row[f"{prefix}{part}_share"]) for part in ("active", "movement", "idle")]
+        variant: [digits(row[f"{prefix}{part}_share"]) for part in ("active", "movement", "idle")]
         for variant, prefix in ((EAGER_VARIANT, "eager_"), (CANDIDATE_VARIANT, ""))
         if row[f"{prefix}active_share"] is not None and (variant == EAGER_VARIANT or result.has_candidate)
     }
@@ -182,16 +171,17 @@ def _case(number: int, result: CaseResult, row: Row, most_samples: int) -> dict[
 
 def _samples(result: CaseResult, most: int) -> dict[str, Any]:
     """Step times in milliseconds of each variant, in the order they ran, and quartiles over all of them."""
-    return {
-        variant: {
-            "of": times.count,
-            "ms": [_digits(step_ms) for step_ms in times.shown_ms],
-            "quartiles": [_digits(each_ms) for each_ms in times.quartiles_ms],
+    import numpy as np
+
+    found = {}
+    for variant, each_s in steps_s(result).items():
+        each_ms = shown_ms = 1e3 * np.array(each_s)
+        if len(each_ms) > most:  # evenly spaced ones
+            shown_ms = each_ms[np.linspace(0, len(each_ms) - 1, most).round().astype(int)]
+        quartiles_ms = np.quantile(each_ms, [0, 0.25, 0.5, 0.75, 1])
+        found[variant] = {
+            "of": len(each_ms),
+            "ms": [digits(one) for one in shown_ms.tolist()],
+            "quartiles": [digits(one) for one in quartiles_ms.tolist()],
         }
-        for variant, times in step_times(result, most).items()
-    }
-
-
-def _digits(value: float | None) -> float | None:
-    """Five significant digits: enough for a chart."""
-    return None if value is None else float(f"{value:.5g}")
+    return found

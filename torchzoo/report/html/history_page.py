@@ -11,8 +11,8 @@ from typing import Any
 
 from torchzoo.analysis.change_points import ChangePoint
 from torchzoo.analysis.series import IndexedRun, Series
-from torchzoo.report.html import offline_page
-from torchzoo.report.over_time import change_text, p_text, series_title, value_text
+from torchzoo.report.html import digits, offline_page
+from torchzoo.report.over_time import change_text, series_title, value_text
 from torchzoo.report.run_comparison import NAMES
 
 #: A small chart: its size in pixels, and the most values in it.
@@ -39,7 +39,6 @@ def page(found: Sequence[Found]) -> str:
 
 
 def _runs(found: Sequence[Found]) -> list[IndexedRun]:
-    """All runs of these series, in the order of time."""
     runs = {point.run.path: point.run for series, _ in found for point in series.points}
     return sorted(runs.values(), key=lambda run: (run.created_at, run.path))
 
@@ -51,17 +50,17 @@ def _subtitle(found: Sequence[Found], runs: Sequence[IndexedRun]) -> str:
 
 
 def _filters(found: Sequence[Found]) -> list[dict[str, Any]]:
-    """The properties by which a reader can choose series, with their values."""
+    series = [one for one, _ in found]
     all_of = {
-        "Metric": ("metric", {NAMES[series.metric] for series, _ in found}),
-        "Mode": ("mode", {series.case.mode.value for series, _ in found}),
-        "Device": ("device", {series.case.device for series, _ in found}),
-        "Backend": ("backend", {str(series.case.backend) for series, _ in found}),
-        "Machine": ("machine", {series.machine for series, _ in found}),
+        "Metric": {NAMES[one.metric] for one in series},
+        "Mode": {one.case.mode.value for one in series},
+        "Device": {one.case.device for one in series},
+        "Backend": {str(one.case.backend) for one in series},
+        "Machine": {one.machine for one in series},
     }
     return [
-        {"key": key, "label": label, "options": sorted(options)}
-        for label, (key, options) in all_of.items()
+        {"key": label.lower(), "label": label, "options": sorted(options)}
+        for label, options in all_of.items()
         if len(options) > 1
     ]
 
@@ -135,9 +134,9 @@ def _series(series: Series, points: Sequence[ChangePoint], place: dict[str, int]
         "backend": str(series.case.backend),
         "search": f"{series_title(series)} {series.machine}".lower(),
         "x": [place[point.run.path] for point in series.points],
-        "v": [None if one is None else _digits(one.value) for one in figures],
-        "lo": [None if one is None else _digits(one.low) for one in figures],
-        "hi": [None if one is None else _digits(one.high) for one in figures],
+        "v": [one and digits(one.value) for one in figures],
+        "lo": [one and digits(one.low) for one in figures],
+        "hi": [one and digits(one.high) for one in figures],
         "not": {
             number: f"{point.status}: {point.reason}" if point.reason else point.status
             for number, point in enumerate(series.points)
@@ -146,7 +145,7 @@ def _series(series: Series, points: Sequence[ChangePoint], place: dict[str, int]
         "changes": [
             {
                 "at": point.index,
-                "text": f"{change_text(point)}, {p_text(point.p_value)}",
+                "text": change_text(point),
                 "before": value_text(series.metric, point.median_before),
                 "after": value_text(series.metric, point.median_after),
                 "worse": point.ratio.value > 1,
@@ -154,8 +153,3 @@ def _series(series: Series, points: Sequence[ChangePoint], place: dict[str, int]
             for point in points
         ],
     }
-
-
-def _digits(value: float) -> float | None:
-    """Five significant digits: enough for a chart. None for an end of an interval that is infinite."""
-    return float(f"{value:.5g}") if math.isfinite(value) else None
