@@ -221,7 +221,7 @@ REFUSED = to_json(protocol.Refused(message="torch is of no use here: no libfoo")
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (f"echo '{REFUSED}'; cat", "one: torch is of no use here: no libfoo"),
+        (f"echo '{REFUSED}'; cat > /dev/null", "one: torch is of no use here: no libfoo"),
         ("echo 'Fatal: [1, 2'; cat > /dev/null", "one: its server can't be understood"),
         ("exit 3", "one: importing torch ends the process"),
         ("kill -9 $$", "one: importing torch ends the process"),

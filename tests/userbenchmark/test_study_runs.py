@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -79,8 +81,10 @@ def test_an_interrupted_study_says_how_to_go_on_although_it_is_quiet(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("torchzoo.commands.study.ready", lambda *_: None)
-    monkeypatch.setattr("torchzoo.commands.run.follow", interrupted)
+    experiment = SimpleNamespace(
+        workers=nullcontext(), run=interrupted, lanes=(), manifest=SimpleNamespace(cases=()), done=()
+    )
+    monkeypatch.setattr("torchzoo.commands.study.ready", lambda *_: experiment)
     assert cli.main(["study", "paper_breakdown", "alexnet", "-q", "-o", str(tmp_path)]) == 130
     path = tmp_path / "paper_breakdown"
     assert f"measure the rest with: torchzoo study paper_breakdown --resume {path}\n" in capsys.readouterr().err
