@@ -159,6 +159,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--memory", type=float, default=120, help="device memory for all cases together, in GiB")
     options = parser.parse_args(words)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else CUDA does not start in a forked process
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # nothing is timed, and each job would take all cores
     multiprocessing.set_forkserver_preload(PRELOAD)
     catalog = find_models()
     specs, _ = catalog.specs_of(catalog.select(options.models))
