@@ -196,7 +196,7 @@ def test_workers_end_with_their_server_and_the_next_start_has_a_new_one(
     start(1, "hangs", to_json(str(tmp_path / "pids")), str(scratch / "of the process"))
     worker, *_ = begun(tmp_path / "pids")
     os.kill(psutil.Process(worker).ppid(), signal.SIGKILL)
-    assert messages_of(pool, 1) == [Exited(-signal.SIGKILL)]
+    assert messages_of(pool, 1) == [Exited(-signal.SIGKILL, with_server=True)]
     assert_end([worker])
     assert list(scratch.iterdir()) == []
     pool.kill(1)
@@ -206,6 +206,24 @@ def test_workers_end_with_their_server_and_the_next_start_has_a_new_one(
     pool.kill(2)
     for pid in begun(tmp_path / "pids")[1:]:  # nobody knows of them any more
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_server_that_is_stopped_is_ended_with_its_processes(
+    pool: Pool, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchzoo.run.pool.ANSWER_LIMIT_S", 0.3)
+    start(1, "hangs", to_json(str(tmp_path / "pids")))
+    worker, *_ = begun(tmp_path / "pids")
+    server = psutil.Process(worker).ppid()
+    os.kill(server, signal.SIGSTOP)
+    pool.pause(1)
+    assert_end([server, worker])
+    assert messages_of(pool, 1) == [Exited(-signal.SIGKILL, with_server=True)]
+    pool.kill(1)
+    monkeypatch.undo()
+    start(2, "tells")
+    assert messages_of(pool, 2)[-1] == Exited(0)
+    pool.kill(2)
 
 
 def scripted(path: Path, code: str) -> str:

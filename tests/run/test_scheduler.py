@@ -388,3 +388,20 @@ def test_a_turn_has_one_limit_for_all_its_stages() -> None:
     assert isinstance(second.outcome, Failed)
     assert (second.outcome.kind, second.outcome.stage) == (FailureKind.TIMEOUT, Stage.COMPILE)
     assert second.outcome.message.startswith("the process took longer than 190 s")
+
+
+def test_cases_that_lose_their_server_run_once_more_alone() -> None:
+    """One of them ends it again: that one fails, and the other is measured."""
+    lost: Script = [(1, Stage.BUILD), (5, Exited(-9, with_server=True))]
+    workers = FakeWorkers({"ends it": [lost, lost], "beside": [lost, GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("ends it", "beside"))))
+    assert found["beside"] == measured()
+    assert found["ends it"].kind is FailureKind.CRASHED
+    assert [name for _, name in workers.did("start")].count("ends it@cpu") == 2
+
+
+def test_a_case_that_has_its_outcome_when_the_server_ends_does_not_run_again() -> None:
+    script: Script = [*GOOD[:-1], (1, Exited(-9, with_server=True))]
+    workers = FakeWorkers({"a": [script]})
+    assert outcomes(list(scheduler(workers).run(entries("a")))) == {"a": measured()}
+    assert len(workers.did("start")) == 1

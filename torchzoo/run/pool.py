@@ -42,6 +42,8 @@ from torchzoo.zoo.spec import ModelSpec
 
 #: A library that is not imported in this time is left to the workers of its models.
 IMPORT_LIMIT_S = 120.0
+#: A server that has not answered a request after this time is stopped or hangs, and is ended.
+ANSWER_LIMIT_S = 60.0
 #: How often a process is started, if it or its server is killed each time.
 STARTS = 3
 #: What a worker does, and the process of a turn.
@@ -386,7 +388,10 @@ class Pool:
 
     def _request(self, request: protocol.Request, kind: type[_Answer]) -> _Answer:
         self._send(request)
-        answer = self._next()
+        answer = self._next(ANSWER_LIMIT_S)
+        if answer is None:
+            self._end()
+            raise _ServerEnded
         assert isinstance(answer, kind), answer
         return answer
 
@@ -460,7 +465,7 @@ class Pool:
             with contextlib.suppress(OSError):
                 pipe.close()
         self._process, self._is_loading, self._is_loaded = None, False, False
-        self._said += [protocol.Ended(ticket=ticket, code=-signal.SIGKILL) for ticket in self._pids]
+        self._said += [protocol.Ended(ticket=ticket, code=-signal.SIGKILL, with_server=True) for ticket in self._pids]
         for scratch in filter(None, self._scratch.values()):
             shutil.rmtree(scratch, ignore_errors=True)
         self._pids.clear()
@@ -476,7 +481,7 @@ def _is_in(library: str, other: str) -> bool:
 def _message(answer: protocol.Said | protocol.Unreadable | protocol.Ended) -> Message:
     match answer:
         case protocol.Ended():
-            return Exited(answer.code)
+            return Exited(answer.code, answer.with_server)
         case protocol.Unreadable():
             return Garbled(answer.what)
     found: Message = decoded(answer.line, protocol.of_worker)

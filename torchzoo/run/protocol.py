@@ -119,6 +119,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     ticket: int
     code: int
+    with_server: bool = False  # since its server has ended
 
 
 Answer = Loading | Loaded | Ready | Started | Done | Refused | Said | Unreadable | Ended

@@ -295,6 +295,7 @@ class Scheduler:
                 worker.outcome = garbled(worker.name, message.what, worker.stage, worker.log)
                 worker.deadline_s = -math.inf
             case Exited():
+                worker.lost_server = message.with_server and worker.outcome is None
                 worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log, who=worker.name)
                 worker.deadline_s = -math.inf
             case _:
@@ -363,9 +364,14 @@ class Scheduler:
                 yield worker.planned, self._record(worker, worker.final(outcome))
 
     def _should_retry(self, worker: Running) -> bool:
-        """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch."""
+        """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch.
+
+        So does a case that has lost its server, which another one may have ended.
+        """
+        if worker.is_retry or worker.planned.before is not None:
+            return False
         is_oom = isinstance(worker.outcome, Failed) and worker.outcome.kind is FailureKind.OOM_DEVICE
-        return is_oom and worker.had_siblings and not worker.is_retry and worker.planned.before is None
+        return (is_oom and worker.had_siblings) or (worker.lost_server and worker.planned.turn is None)
 
     def _record(self, worker: Running, outcome: Outcome) -> Record:
         case, role, number = worker.planned.key

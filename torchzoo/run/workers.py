@@ -16,9 +16,10 @@ from torchzoo.settings import Stage
 
 
 class Exited(msgspec.Struct, frozen=True, tag=True):
-    """A worker's process is gone; `code` is negative for a signal."""
+    """A worker's process is gone; `code` is negative for a signal. `with_server`: since its server has ended."""
 
     code: int
+    with_server: bool = False
 
 
 class Timed(msgspec.Struct, frozen=True, tag="timed"):
@@ -86,6 +87,7 @@ class Running:
     paused_s: float = 0.0  # how long it was stopped before that
     is_late: bool = False  # its time is over, and it was told to write into its log what it does
     had_siblings: bool = False
+    lost_server: bool = False  # its server has ended, perhaps through another worker
     is_retry: bool = False
 
     @property
