@@ -63,6 +63,7 @@ def test_other_keywords_are_refused(keyword: str) -> None:
     [
         ({"models": "resnet81"}, "did you mean resnet18"),
         ({"models": ()}, "name at least one MODEL"),
+        ({"models": ""}, "name at least one MODEL"),
         ({"models": "resnet18", "mode": "trian"}, "did you mean train?"),
         ({"models": "resnet18", "repeats": 0}, "argument --repeats: expected a whole number of at least 1"),
         ({"models": "resnet18", "batch_size": [4, -1]}, "at least 1"),

@@ -44,10 +44,10 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
 
 def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The patterns and suites in the arguments of `add_models`."""
-    suites = words(arguments.suite)
-    if not arguments.models and not suites:
+    patterns, suites = tuple(word for one in arguments.models for word in words(one)), words(arguments.suite)
+    if not patterns and not suites:
         raise UsageError("name at least one MODEL, a glob, a domain, all or a --suite; see `torchzoo list`")
-    return tuple(word for one in arguments.models for word in words(one)), suites
+    return patterns, suites
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:
