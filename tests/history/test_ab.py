@@ -161,7 +161,7 @@ def asked(zoo: Path, *, repeats: int = 1, device: str = "cpu") -> RunRequest:
 
 @pytest.fixture
 def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a server tells of the machine is known without one."""
+    """Answer questions about the machine without a server."""
     monkeypatch.setattr(Pool, "machine_info", lambda _: FACTS)
     monkeypatch.setattr(Pool, "missing", lambda *_: {})
     monkeypatch.setattr(Pool, "host_speed", lambda *_: 0.001)

@@ -136,3 +136,13 @@ def test_caches_are_those_of_the_process_before_if_they_are_to_be_warm(
         for planned, name in ((before, "first"), (worker, "second"))
     ]
     assert [one.caches for one in asked] == [str(tmp_path / name) for name in caches]
+
+
+def test_a_case_that_is_tried_once_more_fills_its_caches_although_they_were_filled_before() -> None:
+    """The process without eager works at first, and fails when the case is tried again: then `COMPILES` is needed."""
+    oom = msgspec.structs.replace(OOM, stage=Stage.BUILD)
+    fails: Script = [(5, oom), (0, Exited(0))]
+    workers = FakeWorkers({"a": [READS, fails, FAILS, COMPILES, MEASURES], "b": [READS, MEASURES]})
+    records = {record.case.model: record for record in scheduler(workers, settings=BOTH).run(plan("a", "b"))}
+    assert candidate(records["a"]) == (None, OOM)
+    assert [name for _, name in workers.did("start")].count("a@cpu") == 5

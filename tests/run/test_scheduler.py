@@ -391,7 +391,7 @@ def test_a_turn_has_one_limit_for_all_its_stages() -> None:
 
 
 def test_cases_that_lose_their_server_run_once_more_alone() -> None:
-    """One of them ends it again: that one fails, and the other is measured."""
+    """The case that ends the server again fails, and the other case is measured."""
     lost: Script = [(1, Stage.BUILD), (5, Exited(-9, with_server=True))]
     workers = FakeWorkers({"ends it": [lost, lost], "beside": [lost, GOOD]})
     found = outcomes(list(scheduler(workers).run(entries("ends it", "beside"))))

@@ -32,7 +32,8 @@ def of_ranks(ready_s: float, *, examine_s: float = 20.0) -> Script:
 
 def run(workers: FakeWorkers, plan: tuple[PlannedCase, ...], *lanes: Lane) -> list[Record]:
     under_test = scheduler(workers, jobs=16, lanes=lanes or (PAIR,))
-    under_test.limits = msgspec.structs.replace(LIMITS, build_s=1000)
+    limits = msgspec.structs.replace(LIMITS, build_s=1000)
+    under_test.settings = msgspec.structs.replace(under_test.settings, limits=limits)
     return list(under_test.run(plan))
 
 

@@ -35,7 +35,7 @@ class Before(enum.Enum):
 
 
 class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of a case: its spec, or, where it can't run, the outcome that it already has."""
+    """A process of a case, with the spec of the model. A process that can't run has its outcome already."""
 
     case: Case
     spec: ModelSpec | None = None

@@ -70,8 +70,6 @@ class Scheduler:
         self.workers = workers
         self.lanes = lanes
         self.settings = settings
-        self.jobs = settings.jobs
-        self.limits = settings.limits
         self.log_path = log_path
         self.on_start = on_start
         self.on_stage = on_stage
@@ -100,7 +98,7 @@ class Scheduler:
 
     def run_planned(self, plan: Plan) -> Generator[tuple[PlannedCase, Record]]:
         """The same, with what was planned."""
-        queue = deque(self._processes(in_order(plan, jobs=self.jobs)))
+        queue = deque(self._processes(in_order(plan, jobs=self.settings.jobs)))
         yield from self._resolve(queue)
         seen_s = self.now_s()
         try:
@@ -192,8 +190,8 @@ class Scheduler:
         """Whether one more worker may prepare. Those that wait to be measured take no job, but there is a limit."""
         held = sum(worker.stage is Stage.HOLD for worker in self.running.values())
         preparing = len(self.running) - self.windows.ready_count - held
-        most_alive = self.jobs if self.jobs == 1 else READY_FACTOR * self.jobs
-        return preparing < self.jobs and len(self.running) < most_alive
+        most_alive = self.settings.jobs if self.settings.jobs == 1 else READY_FACTOR * self.settings.jobs
+        return preparing < self.settings.jobs and len(self.running) < most_alive
 
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty.
@@ -227,7 +225,7 @@ class Scheduler:
         for ticket, worker in self.running.items():
             if worker.stage is Stage.HOLD and worker.outcome is None and self.room.to_check(worker):
                 worker.stage = Stage.CHECK
-                worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
+                worker.deadline_s = self.now_s() + self.settings.limits.of(Stage.CHECK)
                 self.workers.proceed(ticket, Stage.CHECK)
 
     def _ranks_are_in_the_way(self, lane: Lane) -> bool:
@@ -253,7 +251,8 @@ class Scheduler:
             lane=lane,
             log=self.log_path(planned),
             started_at=timestamp(),
-            deadline_s=self.now_s() + (self.limits.of(Stage.START) if planned.turn is None else self.limits.turn_s),
+            deadline_s=self.now_s()
+            + (self.settings.limits.of(Stage.START) if planned.turn is None else self.settings.limits.turn_s),
             device_bytes=self.room.device_bytes_of(planned, lane),
             host_bytes=self.room.host_bytes_of(planned),
             is_retry=is_retry,
@@ -283,7 +282,7 @@ class Scheduler:
             case Stage():
                 worker.stage = message
                 if worker.planned.turn is None:
-                    worker.deadline_s = self.now_s() + self.limits.of(message)
+                    worker.deadline_s = self.now_s() + self.settings.limits.of(message)
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
                 if message is Stage.EXAMINE:
@@ -327,9 +326,9 @@ class Scheduler:
                 worker.is_late, worker.deadline_s = True, self.now_s() + STACKS_S
 
     def _time_out(self, worker: Running) -> None:
-        what, limit_s = worker.stage.value, self.limits.of(worker.stage)
+        what, limit_s = worker.stage.value, self.settings.limits.of(worker.stage)
         if worker.planned.turn is not None:
-            what, limit_s = worker.name, self.limits.turn_s
+            what, limit_s = worker.name, self.settings.limits.turn_s
         elif worker.stage is Stage.WAIT:
             what, limit_s = "beginning when its window opened", ANSWER_TO_OPENING_S
         worker.outcome = late(what, limit_s, worker.stage, worker.log)
@@ -345,6 +344,7 @@ class Scheduler:
             del self.running[ticket]
             self.windows.close(ticket)
             if self._should_retry(worker):
+                self.alone.pop(_place_of(worker.planned), None)  # its caches are gone, too
                 queue.extend((process, True) for process in processes_of(worker.planned, self.settings))
                 continue
             self.room.learn(worker)
