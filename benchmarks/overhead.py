@@ -110,7 +110,7 @@ with torch.no_grad():
 def steps_of(record: dict[str, Any]) -> int:
     """All eval steps a run took: first, warm-up, memory, inspection, timed, back-to-back."""
     variant = record["outcome"]["variants"]["eager"]
-    timed = sum(len(samples) for _, samples in record["outcome"]["blocks"])
+    timed = sum(len(samples) for _, samples, *_ in record["outcome"]["blocks"])
     runs = variant["back_to_back"]
     extra = sum(run[0] for run in runs if run[2] is not None)  # on the CPU those are the timed ones
     return 1 + len(variant["warmup_s"]) + 3 + 1 + timed + extra

@@ -10,9 +10,10 @@ the folder already is read, not run again. With `--runs`, kept runs take the pla
 whole suite: then each trial draws its twenty cases from all that these have measured.
 
 Each trial takes two different runs as base and candidate, draws `--draw` of the processes of each case from each, and
-compares them as `torchzoo compare` does by default (latency, and the time over eager's where the host matters). In a
-planted trial the samples of three cases of the candidate, drawn at random, are multiplied first, by 1.10 (`--plant 3`:
-by 1.03): a slow-down of exactly 10% under the noise as it was measured. Where a backend was measured beside eager,
+compares them as `torchzoo compare` does by default (latency, the time over eager's where the host matters, and the
+host's work). In a planted trial the times of three cases of the candidate, drawn at random, are multiplied first, by
+1.10 (`--plant 3`: by 1.03), those of the host with them: a slow-down of exactly 10% under the noise as it was measured.
+Where a backend was measured beside eager,
 eager's samples stay as they are. Found exactly: these three are slower, by one metric at least, and nothing else is
 either slower or faster. Without a plant any such verdict is a false alarm. Trials share the same recorded processes,
 so they are not independent of each other.
@@ -103,9 +104,14 @@ def drawn(
 def slowed(record: Record, factor: float) -> Measured:
     measured = record.outcome
     assert isinstance(measured, Measured)
-    factors = {shown_variant(measured): factor}
-    blocks = tuple(Block(b.variant, tuple(s * factors.get(b.variant, 1) for s in b.samples_s)) for b in measured.blocks)
+    shown = shown_variant(measured)
+    blocks = tuple(_slowed(block, factor) if block.variant == shown else block for block in measured.blocks)
     return msgspec.structs.replace(measured, blocks=blocks)
+
+
+def _slowed(block: Block, factor: float) -> Block:
+    issued_s = None if block.issued_s is None else block.issued_s * factor
+    return Block(block.variant, tuple(s * factor for s in block.samples_s), issued_s, block.reference_s)
 
 
 def usable(runs: list[Run], draw: int, *, host_bound: bool) -> list[Case]:
@@ -127,7 +133,7 @@ def trial(runs: list[Run], cases: list[Case], draw: int, seed: int, factor: floa
     comparison = compare_runs(
         drawn(base, drawn_cases, draw, generator, []),
         drawn(candidate, drawn_cases, draw, generator, planted, factor),
-        metrics=[Metric.LATENCY, Metric.OVER_EAGER],
+        metrics=[Metric.LATENCY, Metric.OVER_EAGER, Metric.HOST_TIME],
     )
     return comparison, set(planted)
 

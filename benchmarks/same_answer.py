@@ -1,9 +1,12 @@
-"""How far runs of the same cases agree: speedups, device time ratios, eager's medians, and means, for each two runs.
+"""How far runs of the same cases agree: speedups, D, H, counts, T on one host, and means, for each two runs.
 
     python benchmarks/same_answer.py RUN[,RUN] RUN[,RUN] ...
 
 A run that was measured in parts is named by all of its folders, with commas between; of a case that several have, the
 last one counts.
+D is the device's work, H the host's work in seconds of the reference host, *T there* the time of a step on the
+reference host by the model, and *T from the other run* what the model gives for the second run's host from the first
+run's figures, beside the measured T.
 Compared are cases with the same model, mode, precision, backend and batch that passed in both runs and stayed steady.
 A case is *device-bound* where both runs say so of it. Runs may be of different code and libraries: `torchzoo compare`
 lists what differs.
@@ -22,6 +25,7 @@ import msgspec
 
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.frame import figure
 from torchzoo.case import Case, Mode
 from torchzoo.report import markdown
 from torchzoo.store import read_run
@@ -51,6 +55,53 @@ def device_time_ratio(result: CaseResult) -> float:
     return math.nan if ratio is None else ratio
 
 
+def host_time_ratio(result: CaseResult) -> float:
+    ratio = None if result.figures is None else result.figures.host_time_ratio
+    return math.nan if ratio is None else ratio
+
+
+def variant_figure(name: str) -> tuple[Callable[[CaseResult], float], Callable[[CaseResult], float]]:
+    """A figure of eager, and the same of the candidate; NaN where a case does not have it."""
+
+    def of(column: str) -> Callable[[CaseResult], float]:
+        def value(result: CaseResult) -> float:
+            found = figure(column).number(result.figures)
+            return math.nan if found is None else float(found)
+
+        return value
+
+    return of(f"eager_{name}"), of(name)
+
+
+def by_model(pair: tuple[CaseResult, CaseResult]) -> list[float]:
+    """By how much T of the second run differs from what the model gives from the first run's figures, by variant."""
+    found = []
+    assert pair[0].figures is not None
+    assert pair[1].figures is not None
+    for ours, theirs in zip(pair[0].figures.variants, pair[1].figures.variants, strict=True):
+        there = None if theirs.host_speed is None else ours.latency_on(theirs.host_speed)
+        if there is not None:
+            found.append(abs(there.value / theirs.latency_s.value - 1))
+    return found
+
+
+def unequal_counts(pairs: Iterable[tuple[CaseResult, CaseResult]]) -> tuple[int, list[str]]:
+    """How many variants have counts in both runs, and the counts that differ, as lines."""
+    compared, lines = 0, []
+    for pair in pairs:
+        for name in ("eager", "candidate"):
+            counts = [None if one.figures is None else one.figures.measured.variants[name].counts for one in pair]
+            if counts[0] is None or counts[1] is None:
+                continue
+            compared += 1
+            values = [msgspec.structs.asdict(one) for one in counts if one is not None]
+            differing = [key for key in values[0] if values[0][key] != values[1][key]]
+            if differing:
+                what = ", ".join(f"{key} {values[0][key]} and {values[1][key]}" for key in differing)
+                lines.append(f"{pair[0].case.model} {pair[0].case.mode} {name}: {what}")
+    return compared, lines
+
+
 def eager_median(result: CaseResult) -> float:
     assert result.figures is not None
     return result.figures.eager.latency_s.value
@@ -78,7 +129,12 @@ def show(first: dict[Case, CaseResult], second: dict[Case, CaseResult]) -> None:
         counted("speedup, host slow in neither run", differences(quiet, speedup)),
         counted("device time ratio (D)", differences(pairs, device_time_ratio)),
         counted("eager's median, device-bound", differences(bound, eager_median)),
+        counted("host time ratio (H)", differences(pairs, host_time_ratio)),
     ]
+    for label, name in (("D", "device_s"), ("H", "host_s"), ("T", "latency_s"), ("T there", "reference_latency_s")):
+        of_both = [one for of in variant_figure(name) for one in differences(pairs, of)]
+        rows.append(counted(f"{label} of both variants", of_both))
+    rows.append(counted("T from the other run", [one for pair in pairs for one in by_model(pair)]))
     print(*markdown.table(["figure", "cases", *(f"within {limit:.0%}" for limit in WITHIN)], rows), sep="\n")
     for mode in Mode:
         some = [pair for pair in pairs if pair[0].case.mode is mode]
@@ -86,6 +142,15 @@ def show(first: dict[Case, CaseResult], second: dict[Case, CaseResult]) -> None:
             means = [geometric_mean(speedup(pair[side]) for pair in some) for side in (0, 1)]
             print(f"\n{mode}: geometric means over {len(some)} cases: {means[0]:.3f}x and {means[1]:.3f}x,", end=" ")
             print(f"{abs(means[1] / means[0] - 1):.1%} apart")
+            for label, of in (("D", device_time_ratio), ("H", host_time_ratio)):
+                known = [pair for pair in some if not any(math.isnan(of(one)) for one in pair)]
+                if known:
+                    ratios = [geometric_mean(of(pair[side]) for pair in known) for side in (0, 1)]
+                    print(f"  {label} over {len(known)}: {ratios[0]:.4f} and {ratios[1]:.4f}", end=", ")
+                    print(f"{abs(ratios[1] / ratios[0] - 1):.2%} apart")
+    compared, lines = unequal_counts(pairs)
+    print(f"\nCounts differ in {len(lines)} of {compared} steps{':' if lines else ''}")
+    print(*(f"- {line}" for line in lines), sep="\n")
     print("\nSpeedups that differ most:")
     for case in sorted(cases, key=lambda one: -abs(math.log(speedup(second[one]) / speedup(first[one]))))[:SHOWN]:
         one, other = first[case], second[case]

@@ -255,27 +255,35 @@ def gate() -> Drawing:
 
 
 def bound() -> Drawing:
-    """What bounds a step: two steps as host and device see them."""
-    drawing = Drawing("What bounds a step: the device, or the host that launches its work", 270)
+    """D, H and T of two steps on two hosts: one that the device bounds, and one that the host bounds."""
+    drawing = Drawing("D, H and T of a step that the device bounds, and of one that the host bounds, on two hosts", 430)
+    slower, unit, left = 1.5, 6.0, 110
     cases = (
-        ("bound by the device: it works for at least 90% of the step", [(0, 22)], [(3, 97)]),
-        (
-            "bound by the host: the device works for less than half of the step",
-            [(0, 94)],
-            [(n, n + 5.5) for n in range(4, 94, 15)],
-        ),
+        ("bound by the device: D is at least 90% of T", 22, [(3, 94)]),
+        ("bound by the host: D is less than half of T", 60, [(n, n + 3.5) for n in range(3, 60, 10)]),
     )
     for number, (words, host, device) in enumerate(cases):
-        top = 56 + 96 * number
-        drawing.text(24, top - 10, words, "text bold")
-        for row, (name, spans) in enumerate((("host", host), ("device", device))):
-            y = top + 26 * row
-            drawing.text(24, y + 16, name, "text small")
-            drawing.box(90, y + 2, 620, 18, "wait")
-            for begin, end in spans:
-                drawing.box(90 + 6.2 * begin, y + 2, 6.2 * (end - begin), 18, "a" if row == 0 else "b")
-    drawing.text(90, 238, "one step: from the synchronisation before it to the one after it", "faint small")
-    drawing.legend(256, [("a", "Python and launches"), ("b", "kernels, copies"), ("wait", "nothing")], x=90)
+        top = 56 + 172 * number
+        drawing.text(24, top - 14, words, "text bold")
+        for step, (name, speed) in enumerate((("this host", 1.0), (f"{slower:g} times as slow", slower))):
+            y = top + 68 * step
+            # A kernel of a step that the host bounds begins when the host has launched it.
+            spans = [(begin * speed, begin * speed + end - begin) for begin, end in device]
+            until = max(host * speed, spans[-1][1])
+            drawing.text(24, y + 10, name, "faint small")
+            for row, (who, boxes) in enumerate((("host", [(0.0, host * speed)]), ("device", spans))):
+                line = y + 14 + 20 * row
+                drawing.text(left - 8, line + 13, who, "text small", "end")
+                drawing.box(left, line + 2, unit * until, 14, "wait")
+                for begin, end in boxes:
+                    drawing.box(left + unit * begin, line + 2, unit * (end - begin), 14, "a" if row == 0 else "b")
+            drawing.line([(left + unit * until, y + 12), (left + unit * until, y + 52)], "rule")
+            drawing.text(left + unit * until + 5, y + 38, "T", "text small bold")
+    drawing.legend(
+        412,
+        [("a", "the host issues: H, over the host's speed"), ("b", "the device works: D"), ("wait", "waits")],
+        x=left,
+    )
     return drawing
 
 

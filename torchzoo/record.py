@@ -169,13 +169,15 @@ class FailureKind(enum.StrEnum):
 class Block(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of one variant, each timed with the device synchronised before and after.
 
-    `issued_s` is the median time in the block until a step returns, after which the host waits for the device. None:
-    not known.
+    `issued_s` is the median time in the block until a step returns, after which the host waits for the device; on the
+    CPU it is the CPU time of a step, the mean over the block. `reference_s` is the time of the host's reference work
+    right after the block (`torchzoo.measure.host_reference`), on the CPU its CPU time. None: not known.
     """
 
     variant: str
     samples_s: Annotated[tuple[PositiveSeconds, ...], Meta(min_length=1)]
     issued_s: Seconds | None = None
+    reference_s: PositiveSeconds | None = None
 
 
 class BackToBack(msgspec.Struct, frozen=True, array_like=True):
@@ -276,6 +278,16 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     def eager_share(self) -> float:
         """The share of the operators that ran in eager, in [0, 1]."""
         return min(1.0, self.in_eager / self.operators) if self.operators else 0.0
+
+
+class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of the host in one step, in counts that do not depend on its speed. None: not counted, as on the CPU."""
+
+    operators: Count  # calls of PyTorch's dispatcher, those inside of other operators included
+    python_calls: Count  # calls of Python functions, in the thread that issues the step
+    launches: Count | None = None  # kernels, graphs, copies and memory sets that the host hands to the device
+    copies: Count | None = None  # copies and memory sets on the device, also those in graphs
+    allocations: Count | None = None  # blocks asked of the device's allocator
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
@@ -383,6 +395,9 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     result_is_finite: bool  # of the loss (train) or outputs (eval) after warm-up
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
     device_kernels: Count | None = None  # kernels of that step; None on the CPU, or not known
+    #: The part of the time until that step returns in which the host does not wait for the device. None: not known.
+    issuing_share: Annotated[float, Meta(ge=0, le=1)] | None = None
+    counts: StepCounts | None = None
     compilation: Compilation | None = None
     coverage: Coverage | None = None  # of a candidate behind Dynamo
     breakdown: Breakdown | None = None
@@ -457,6 +472,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     #: Wall time by stage, including the time in which the worker was stopped, or waited for device memory.
     stage_seconds: dict[str, Seconds] = {}
     stage_cpu_seconds: dict[str, Seconds] = {}  # of the worker and of its compilers' processes
+    window_seconds: dict[str, Seconds] = {}  # of the parts of the measuring window, by name
     flops: Flops | None = None
     candidate_flops: Flops | None = None  # of the candidate's graphs, as captured by Dynamo
     unequal_work: str = ""  # the metadata's reason why the work of the variants may differ

@@ -343,6 +343,12 @@ def inverse(estimate: Estimate) -> Estimate:
     return msgspec.structs.replace(estimate, value=1 / estimate.value, low=1 / estimate.high, high=1 / estimate.low)
 
 
+def scaled(estimate: Estimate, factor: float, offset: float = 0.0) -> Estimate:
+    """The estimate in another unit: its values times a positive `factor`, plus `offset`."""
+    value, low, high = (one * factor + offset for one in (estimate.value, estimate.low, estimate.high))
+    return msgspec.structs.replace(estimate, value=value, low=low, high=high)
+
+
 def quotient(base: Estimate, other: Estimate) -> Estimate:
     """The ratio of base to other, two values that were measured independently.
 

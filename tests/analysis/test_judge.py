@@ -19,7 +19,17 @@ from torchzoo.analysis.judge import Finding, Verdict
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.history.summaries import read_history
 from torchzoo.history.versions import compare_versions, side
-from torchzoo.record import BackToBack, Block, Compilation, DeviceState, HostWatch, Measured, Memory, Record
+from torchzoo.record import (
+    BackToBack,
+    Block,
+    Compilation,
+    DeviceState,
+    HostWatch,
+    Measured,
+    Memory,
+    Record,
+    StepCounts,
+)
 from torchzoo.report import run_comparison as shown
 from torchzoo.report.noise import noise_of
 from torchzoo.settings import CacheMode
@@ -309,6 +319,56 @@ def test_memory_is_judged_by_the_threshold_and_the_repeats(
     assert verdict(*sides, metric=Metric.DEVICE_MEMORY) is found
 
 
+def with_counts(operators: int, device_s: float | None = None, step_s: float = 0.1, **changes: Any) -> Record:
+    counts = StepCounts(operators=operators, python_calls=900, launches=80, allocations=40)
+    eager = variant_result(counts=counts, device_active_s=device_s)
+    made = process(step_s, variants={"eager": eager})
+    blocks = tuple(Block("eager", one.samples_s, 0.9 * step_s, 0.001) for one in made.blocks)
+    return record(msgspec.structs.replace(made, blocks=blocks), **changes)
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "found"),
+    [
+        (212, 236, Verdict.MORE),
+        (236, 212, Verdict.LESS),
+        (212, 212, Verdict.SAME),
+        (1000, 1005, Verdict.SAME),  # less than 1%
+        (1000, 1010, Verdict.MORE),
+    ],
+)
+def test_one_process_a_side_shows_that_a_step_asks_more_of_the_host(base: int, candidate: int, found: Verdict) -> None:
+    assert verdict([with_counts(base)], [with_counts(candidate)], metric=Metric.OPERATORS) is found
+    assert verdict([with_counts(base)], [with_counts(candidate)], metric=Metric.LAUNCHES) is Verdict.SAME
+
+
+def test_the_devices_time_is_judged_on_unlike_hosts_and_says_why_a_step_is_slower() -> None:
+    slow_host = {"loop_s": (2 * LOOP_S[0], 2 * LOOP_S[1])}
+
+    def side(operators: int, factor: float, **changes: Any) -> list[Record]:
+        steps = enumerate(times(factor))
+        return [
+            msgspec.structs.replace(
+                with_counts(operators, 0.01 * factor * (1 + number / 1000), step_s, repeat=number),
+                outcome=process(
+                    step_s,
+                    variants=with_counts(operators, 0.01 * factor * (1 + number / 1000)).outcome.variants,
+                    **changes,
+                ),
+            )
+            for number, step_s in steps
+        ]
+
+    base = side(212, 1.0)
+    findings = {one.metric: one for one in compare_runs(run_of(base), run_of(side(236, 1.05, **slow_host))).findings}
+    assert findings[Metric.LATENCY].verdict is not Verdict.SLOWER  # the host explains it
+    assert findings[Metric.DEVICE_TIME].verdict is Verdict.SLOWER
+    findings = {one.metric: one for one in compare_runs(run_of(base), run_of(side(236, 1.05))).findings}
+    assert findings[Metric.LATENCY].verdict is Verdict.SLOWER
+    assert "device time +5.0%" in findings[Metric.LATENCY].remark
+    assert "operators +11.3%" in findings[Metric.LATENCY].remark
+
+
 def test_a_few_kilobytes_are_no_regression() -> None:
     small, larger = (
         record(process(0.1, variants={"eager": variant_result(memory=Memory(device_peak_allocated_bytes=size))}))
@@ -395,6 +455,7 @@ def test_two_nights_of_an_index_have_the_findings_of_the_two_runs(tmp_path: Path
     paths = []
     for number in range(2):
         made = [*with_shared(1.0 + 0.1 * number, 5 * number), *[with_memory(100 + 50 * number, model="memory")]]
+        made.append(with_counts(100 + number, 0.01, model="counts"))
         made += records((0.1 * (1 + number) * generator.lognormvariate(0, 0.02) for _ in range(5)), model="noisy")
         made += [record(process(0.1 * (1 + number), loop_s=loops_s[number], **shared[number]), model="single")]
         made += [compiled(10.0 + number + repeat / 100, repeat) for repeat in range(5)]

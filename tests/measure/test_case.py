@@ -99,6 +99,8 @@ def test_the_order_of_stages_and_passes_and_what_is_in_the_outcome(
         "op_shapes eager",
         "op_shapes candidate",
         "EXAMINE",
+        "counts eager",
+        "counts candidate",
         "leak eager",
         "leak candidate",
         "coverage candidate",
@@ -112,6 +114,9 @@ def test_the_order_of_stages_and_passes_and_what_is_in_the_outcome(
     assert [name.upper() for name in measured.stage_seconds] == [event for event in events if event.isupper()]
     assert measured.stage_seconds.keys() == measured.stage_cpu_seconds.keys()
     assert min(measured.stage_seconds.values()) > 0
+    in_window = ["wait", "steady", "latency", "throughput", "finite", "record", "energy", "breakdown", "op_shapes"]
+    assert list(measured.window_seconds) == in_window
+    assert sum(measured.window_seconds.values()) <= measured.stage_seconds["measure"]
     assert list(measured.variants) == ["eager", "candidate"]
     for variant in measured.variants.values():
         assert variant.result_is_finite

@@ -173,6 +173,8 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     not_run: int  # cases that were planned and have no record
     repeats_not_run: int = 0  # planned processes without a record, of cases that have one
     superseded: int  # records of an earlier run whose case a later run has measured again
+    #: Of the host whose times are shown: how many times as long as the reference host it takes.
+    host: float | None = None
 
     @property
     def manifest(self) -> Manifest:

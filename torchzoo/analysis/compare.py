@@ -13,7 +13,7 @@ from torchzoo.analysis.cases import NO_SPEEDUP, CaseResult, Status, case_results
 from torchzoo.analysis.judge import REPEATS, FigurePair, Finding, Verdict, judge, pairs_of
 from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
 from torchzoo.analysis.refusals import late_compilations, refusals
-from torchzoo.analysis.run_figures import Metric, run_figures, shown_variant, times_s
+from torchzoo.analysis.run_figures import REPRODUCIBLE, Metric, run_figures, shown_variant, times_s
 from torchzoo.analysis.totals import ALL, ratio_of
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.errors import UsageError
@@ -91,7 +91,11 @@ class StatusChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of comparing two runs. Runs on different hardware have `device_ratios` instead of findings."""
+    """The result of comparing two runs.
+
+    Runs on different hardware have `device_ratios`, and findings only if their devices are alike: in the figures that
+    do not depend on the host.
+    """
 
     base: str
     candidate: str
@@ -115,8 +119,8 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_regression(self) -> bool:
-        """Whether a case is slower, takes more memory or newly fails. Always False between different hardware."""
-        return not self.is_across_hardware and is_regression(self.findings, self.changes)
+        """Whether a case is slower, takes more memory or newly fails; between different hardware, only the first."""
+        return is_regression(self.findings, () if self.is_across_hardware else self.changes)
 
 
 def is_regression(findings: Iterable[Finding], changes: Iterable[StatusChange]) -> bool:
@@ -178,11 +182,13 @@ def compare_runs(
     )
     if is_across_hardware:
         domains = {**candidate.manifest.domains, **base.manifest.domains}
-        return msgspec.structs.replace(
+        comparison = msgspec.structs.replace(
             comparison,
             device_ratios=tuple(hardware_ratio(*pair) for pair in pairs),
             device_means=tuple(hardware_means(pairs, domains)),
         )
+        is_same_device = all(d.name != "device" for d in differences if d.kind is DifferenceKind.HARDWARE)
+        metrics = [one for one in metrics if one in REPRODUCIBLE and is_same_device]
     same_models = {case.model for case in base.manifest.cases} == {case.model for case in candidate.manifest.cases}
     figures = [one for pair in pairs for one in _figure_pairs(pair, same_models=same_models) if one.metric in metrics]
     return msgspec.structs.replace(comparison, findings=tuple(judge(figures, threshold, in_turns=in_turns)))

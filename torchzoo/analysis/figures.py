@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bound import device_share
+from torchzoo.analysis.bound import REFERENCE_HOST_S, device_share, host_times_s, step_time_on_s
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Block, Measured, Memory, Record, VariantResult
 from torchzoo.settings import CacheMode
 from torchzoo.stats import Estimate, Shares
@@ -28,9 +28,28 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: Estimate
     outliers: int
     steps_per_s: Estimate
+    raw: VariantResult
     device_share: float | None  # share of a synchronised step's time in which the device works; None: not known
     issued_s: float | None  # time until a synchronised step returns to the host; None: not known
-    raw: VariantResult
+    host_s: Estimate | None = None  # H: the host's work for a step, in seconds of the reference host; None: not known
+    host_speed: float | None = None  # how many times as long as the reference host this one takes; None: not known
+
+    def latency_on(self, host: float) -> Estimate | None:
+        """Return the time of a step on a host that takes `host` times as long as the reference host, by the model.
+
+        None if the model lacks a figure. The interval is that of the measured time, in proportion.
+        """
+        if self.raw.device_active_s is None or self.host_s is None or self.host_speed is None:
+            return None
+        latency = self.latency_s
+        there_s = step_time_on_s(
+            host,
+            latency_s=latency.value,
+            device_s=self.raw.device_active_s,
+            host_s=self.host_s.value,
+            now=self.host_speed,
+        )
+        return stats.scaled(latency, there_s / latency.value)
 
     @property
     def shares(self) -> Shares | None:
@@ -124,6 +143,22 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
         candidate_s, eager_s = self.candidate.raw.device_active_s, self.eager.raw.device_active_s
         return candidate_s / eager_s if candidate_s and eager_s else None
 
+    @property
+    def host_time_ratio(self) -> float | None:
+        """The host's work for a step, candidate over eager. None if either is not known."""
+        if self.candidate is None or self.candidate.host_s is None or self.eager.host_s is None:
+            return None
+        return self.candidate.host_s.value / self.eager.host_s.value if self.eager.host_s.value else None
+
+    def speedup_on(self, host: float) -> Estimate | None:
+        """Return the speedup on a host that takes `host` times as long as the reference host, by the model."""
+        if self.candidate is None or self.speedup is None:
+            return None
+        eager, candidate = self.eager.latency_on(host), self.candidate.latency_on(host)
+        if eager is None or candidate is None:
+            return None
+        return stats.scaled(self.speedup, eager.value / candidate.value / self.speedup.value)
+
     def _memory_ratio(self, peak_bytes: Callable[[Memory], int | None]) -> float | None:
         if self.candidate is None:
             return None
@@ -154,6 +189,16 @@ def case_figures(records: Sequence[Record]) -> CaseFigures:
     )
 
 
+def host_speed(records: Iterable[Record]) -> float | None:
+    """Return how many times as long as the reference host the host of a run takes; None if that is not known."""
+    return _speed([record.outcome for record in records if isinstance(record.outcome, Measured)])
+
+
+def _speed(processes: Iterable[Measured]) -> float | None:
+    times_s = [block.reference_s for one in processes for block in one.blocks if block.reference_s is not None]
+    return median(times_s) / REFERENCE_HOST_S if times_s else None
+
+
 def _of_one(record: Record, measured: Measured) -> CaseFigures:
     has_candidate = CANDIDATE_VARIANT in measured.variants
     return CaseFigures(
@@ -169,18 +214,22 @@ def _variant_figures(measured: Measured, variant: str) -> VariantFigures:
     result = measured.variants[variant]
     blocks: list[Block] = [block for block in measured.blocks if block.variant == variant]
     issued_s = [block.issued_s for block in blocks if block.issued_s is not None]
+    host_s = host_times_s(measured, variant)
     return VariantFigures(
         latency_s=stats.latency_s(blocks, variant),
         outliers=stats.outlier_count([sample for block in blocks for sample in block.samples_s]),
         steps_per_s=stats.steps_per_s(result.back_to_back),
         device_share=device_share(measured, variant),
         issued_s=median(issued_s) if issued_s else None,
+        host_s=stats.median_estimate(host_s) if host_s else None,
+        host_speed=_speed([measured]),
         raw=result,
     )
 
 
 def _over_all(each: Sequence[CaseFigures], variant: str, middle: VariantFigures) -> VariantFigures:
     measured = [one.measured for one in each]
+    hosts_s = [host_times_s(one, variant) for one in measured]
     rates = [[run.steps / run.elapsed_s for run in one.variants[variant].back_to_back] for one in measured]
     return VariantFigures(
         latency_s=stats.processes_estimate([stats.block_times_s(one.blocks, variant) for one in measured]),
@@ -188,5 +237,7 @@ def _over_all(each: Sequence[CaseFigures], variant: str, middle: VariantFigures)
         steps_per_s=stats.processes_estimate(rates),
         device_share=middle.device_share,
         issued_s=middle.issued_s,
+        host_s=stats.processes_estimate(hosts_s) if all(hosts_s) else None,
+        host_speed=middle.host_speed,
         raw=middle.raw,
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LATENCY = "seconds of a step, the device synchronised before and after; median"
+HOST_WORK = "H: the host's work until a step returns, without waits for the device; seconds of the reference host"
 MEASURED, CHECKED, SKIPPED, FAILED = "measured", "checked", "skipped", "failed"
 
 
@@ -284,9 +285,38 @@ FIGURES: tuple[Figure, ...] = (
         "what bounds the step: the device, the host or both",
         lambda figures: case_bound([figures.measured]),
     ),
+    *_raw("device_s", Unit.SECONDS, "D: seconds in which the device works in one step", "device_active_s"),
+    *chain.from_iterable(map(_with_interval, _of_both("host_s", Unit.SECONDS, HOST_WORK))),
+    _measured(
+        "host_speed",
+        Unit.RATIO,
+        "time of the host's reference work, over that of the reference host",
+        "shown.host_speed",
+    ),
+    *_of_both(
+        "reference_latency_s",
+        Unit.SECONDS,
+        "time of a step on the reference host, by the model of D and H",
+        lambda variant: variant.latency_on(1.0),
+    ),
+    _measured(
+        "reference_speedup", Unit.RATIO, "speedup on the reference host, by the model", lambda one: one.speedup_on(1.0)
+    ),
+    *_raw("kernels", Unit.COUNT, "kernels of one step", "device_kernels"),
+    *_raw("operators", Unit.COUNT, "calls of PyTorch's dispatcher in one step", "counts.operators"),
+    *_raw("python_calls", Unit.COUNT, "calls of Python functions in one step", "counts.python_calls"),
+    *_raw(
+        "launches",
+        Unit.COUNT,
+        "kernels, graphs and copies that the host hands to the device in one step",
+        "counts.launches",
+    ),
+    *_raw("copies", Unit.COUNT, "copies and memory sets on the device in one step", "counts.copies"),
+    *_raw("allocations", Unit.COUNT, "blocks asked of the device's allocator in one step", "counts.allocations"),
     _measured("time_ratio", Unit.RATIO, "T: candidate time over eager time, 1 / speedup", "time_ratio"),
     _measured("host_memory_ratio", Unit.RATIO, "CM: candidate over eager, peak resident host memory"),
     _measured("device_memory_ratio", Unit.RATIO, "GM: candidate over eager, peak allocated device memory"),
+    _measured("host_time_ratio", Unit.RATIO, "H: candidate over eager, the host's work for one step"),
     _measured("device_time_ratio", Unit.RATIO, "D: candidate over eager, time in which the device works in one step"),
     *_of_both("active_share", Unit.SHARE, "share of the profiled steps in which the device computes", "shares.active"),
     *_of_both(

@@ -36,8 +36,13 @@ slack: the test and the threshold apply to the rest. Eager, measured in turns wi
 the time over eager's is judged without slack, and a remark says how eager changed. Other processes on a device take an
 unknown part of the time: if they ran during all processes of one side only, the slack is infinite.
 
-**Memory** hardly varies: it is more or less if the medians differ by the threshold and by `MEMORY_FLOOR_BYTES`, and the
-ranges of the processes do not overlap.
+**Device time** is the time in which the device works in a step. The host's speed does not change it, so there is no
+slack, and runs of unlike hosts can be compared in it.
+
+**Host time** is the host's work for a step, in seconds of a reference host, so it has no slack either.
+
+**Memory and counts** hardly vary: they are more or less if the medians differ by the threshold (of counts:
+`LEAST_THRESHOLD`), memory also by `MEMORY_FLOOR_BYTES`, and the ranges of the processes do not overlap.
 
 **Wider rules** propose changes that an A/B then judges: the levels and change points of nights, and the steps of a
 bisection. Their thresholds are here, too. A wrong proposal costs only time.
@@ -54,7 +59,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.run_figures import Metric, RunFigure
+from torchzoo.analysis.run_figures import COUNTS, REPRODUCIBLE, Metric, RunFigure
 from torchzoo.case import Case
 from torchzoo.stats import STATED_CONFIDENCE, Estimate
 
@@ -213,12 +218,13 @@ def judge(pairs: Sequence[FigurePair], threshold: float | None = None, *, in_tur
     `threshold` is the least difference that matters, as a share; None: chosen for each case by its noise. With
     `in_turns`, processes at equal places of both sides were measured one right after the other.
     """
-    times = [pair for pair in pairs if not pair.metric.is_memory]
+    times = [pair for pair in pairs if pair.metric.is_time]
     tests = [_tested(pair, ratio) for pair, ratio in zip(times, _ratios(times, in_turns=in_turns), strict=True)]
     p_values = stats.holm([1.0 if one.ratio is None else one.ratio.p_value(one.slack) for one in tests])
     error_rate = FAMILY_WISE_ERROR / max(1, len(tests))
     found = iter([_time_finding(one, p, threshold, error_rate) for one, p in zip(tests, p_values, strict=True)])
-    return [_memory_finding(pair, threshold) if pair.metric.is_memory else next(found) for pair in pairs]
+    findings = [next(found) if pair.metric.is_time else _ranged_finding(pair, threshold) for pair in pairs]
+    return [_with_causes(one, findings) for one in findings]
 
 
 # --- times ---
@@ -237,7 +243,7 @@ def _tested(pair: FigurePair, ratio: LogRatio | None) -> _Tested:
     slack, remark = 0.0, ""
     if pair.metric is Metric.OVER_EAGER:
         remark = _what_eager_did(pair)
-    elif ratio is not None and not pair.is_device_bound:
+    elif ratio is not None and not pair.is_device_bound and pair.metric is not Metric.HOST_TIME:
         loops_s = [
             [one.host_loop_s for one in side if one.host_loop_s is not None] for side in (pair.base, pair.candidate)
         ]
@@ -305,7 +311,7 @@ def _time_finding(one: _Tested, p_value: float, threshold: float | None, error_r
 
 
 def _finding(pair: FigurePair, verdict: Verdict, ratio: Estimate, **more: Any) -> Finding:
-    value = median if pair.metric.is_memory else stats.processes_value
+    value = stats.processes_value if pair.metric.is_time else median
     base, candidate = (float(value(side)) for side in pair.values)
     counts = map(len, pair.values)
     return Finding(
@@ -330,15 +336,34 @@ def _without_confidence_of_few(pair: FigurePair, interval: Estimate) -> Estimate
     return msgspec.structs.replace(interval, confidence=0.0, count=fewest, of=of)
 
 
-# --- memory ---
+def _with_causes(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """Name in the remark of a slower or faster step what moved of the device's work and of the host's."""
+    if finding.metric not in (Metric.LATENCY, Metric.OVER_EAGER) or not finding.is_notable:
+        return finding
+    moved = [
+        f"{one.metric.replace('_', ' ')} {one.ratio.value - 1:+.1%}"
+        for one in findings
+        if one.case == finding.case and one.metric in REPRODUCIBLE and one.is_notable
+    ]
+    if not moved:
+        return finding
+    return msgspec.structs.replace(finding, remark="; ".join(filter(None, [finding.remark, *moved])))
 
 
-def _memory_finding(pair: FigurePair, threshold: float | None) -> Finding:
-    threshold = THRESHOLD if threshold is None else threshold
+# --- memory and counts ---
+
+
+def _ranged_finding(pair: FigurePair, threshold: float | None) -> Finding:
+    is_count = pair.metric in COUNTS
+    if threshold is None:
+        threshold = LEAST_THRESHOLD if is_count else THRESHOLD
     values = pair.values
     base, candidate = (float(median(side)) for side in values)
     ratio, remark = candidate / base, ""
-    if abs(candidate - base) < MEMORY_FLOOR_BYTES or math.exp(abs(math.log(ratio))) < 1 + threshold:
+    if (
+        abs(candidate - base) < (1 if is_count else MEMORY_FLOOR_BYTES)
+        or math.exp(abs(math.log(ratio))) < 1 + threshold
+    ):
         verdict = Verdict.SAME
     elif not (max(values[0]) < min(values[1]) or max(values[1]) < min(values[0])):
         verdict, remark = Verdict.INCONCLUSIVE, "the repeats' ranges overlap"

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bound import Bound, bound_of
+from torchzoo.analysis.bound import Bound, bound_of, host_times_s
 from torchzoo.analysis.frame import Figure, Unit, figure
 from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case
@@ -24,9 +24,15 @@ class Metric(enum.StrEnum):
 
     LATENCY = "latency"  # of a synchronised step of the candidate, or of eager alone
     OVER_EAGER = "time_over_eager"  # the candidate's time over eager's, in turns: 1 / speedup
+    DEVICE_TIME = "device_time"  # in which the device works in a step; the host's speed does not change it
+    HOST_TIME = "host_time"  # the host's work for a step, in seconds of the reference host
     DEVICE_MEMORY = "device_memory"
     HOST_MEMORY = "host_memory"
     COMPILE_TIME = "compile_time"  # for backends that compile
+    OPERATORS = "operators"  # counts of what a step asks of the host: equal on all machines
+    PYTHON_CALLS = "python_calls"
+    LAUNCHES = "launches"
+    ALLOCATIONS = "allocations"
 
     @property
     def figure(self) -> Figure:
@@ -37,23 +43,34 @@ class Metric(enum.StrEnum):
         return self.figure.unit
 
     @property
-    def is_memory(self) -> bool:
-        return self.unit is Unit.BYTES
+    def is_time(self) -> bool:
+        """Whether the figure has noise, so that a test decides. Memory and counts hardly vary."""
+        return self.unit not in (Unit.BYTES, Unit.COUNT)
 
+
+#: What a step asks of the host.
+COUNTS = (Metric.OPERATORS, Metric.PYTHON_CALLS, Metric.LAUNCHES, Metric.ALLOCATIONS)
+
+#: What does not depend on the host's speed, so that runs of unlike hosts can be compared in it.
+REPRODUCIBLE = (Metric.DEVICE_TIME, Metric.HOST_TIME, *COUNTS)
 
 _FIGURES = {
     Metric.LATENCY: "latency_s",
     Metric.OVER_EAGER: "time_ratio",
+    Metric.DEVICE_TIME: "device_s",
+    Metric.HOST_TIME: "host_s",
     Metric.DEVICE_MEMORY: "device_peak_allocated_bytes",
     Metric.HOST_MEMORY: "host_peak_rss_bytes",
     Metric.COMPILE_TIME: "first_step_cpu_s",
+    **{metric: metric.value for metric in COUNTS},
 }
 
 
 class RunFigure(msgspec.Struct, frozen=True, kw_only=True):
     """The value of a metric of a case in a run: seconds, bytes or a ratio. Only equal `basis` can be compared.
 
-    For a time, `low` and `high` are its interval at `confidence`; for memory, the least and the most of the processes.
+    For a time, `low` and `high` are its interval at `confidence`; for memory and counts, the least and the most of the
+    processes.
     """
 
     metric: Metric
@@ -78,9 +95,12 @@ def run_figures(case: Case, processes: Sequence[Measured]) -> list[RunFigure]:
     found = [
         _of_step(Metric.LATENCY, processes, times) if all(times) else None,
         _over_eager(processes),
+        _device_time(processes),
+        _host_time(processes),
         _memory(processes, Metric.DEVICE_MEMORY),
         _memory(processes, Metric.HOST_MEMORY),
         None if case.backend == EAGER else _compile_time(processes),
+        *(_count(processes, metric) for metric in COUNTS),
     ]
     return [figure for figure in found if figure is not None]
 
@@ -153,22 +173,56 @@ def _compile_time(processes: Sequence[Measured]) -> RunFigure | None:
     return _time(Metric.COMPILE_TIME, processes, own, basis=cache.value, log_error=error)
 
 
+def _device_time(processes: Sequence[Measured]) -> RunFigure | None:
+    values = [one.variants[shown_variant(one)].device_active_s for one in processes]
+    known = [value for value in values if value]
+    if not known or len(known) < len(values):
+        return None
+    estimate = stats.processes_estimate([[value] for value in known])
+    return RunFigure(
+        metric=Metric.DEVICE_TIME,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        confidence=estimate.confidence,
+        processes=tuple(known),
+        log_error=0.0 if len(known) == 1 else None,
+        is_device_bound=True,
+        always_shared=all(map(was_shared, processes)),
+    )
+
+
+def _host_time(processes: Sequence[Measured]) -> RunFigure | None:
+    values = [host_times_s(one, shown_variant(one)) for one in processes]
+    if not all(values):
+        return None
+    figure = _of_step(Metric.HOST_TIME, processes, values)
+    return msgspec.structs.replace(figure, is_device_bound=False, host_loop_s=None)
+
+
+def _count(processes: Sequence[Measured], metric: Metric) -> RunFigure | None:
+    counts = [one.variants[shown_variant(one)].counts for one in processes]
+    values = [getattr(one, metric) for one in counts if one is not None]
+    return _ranged(metric, [float(value) for value in values if value])
+
+
+def _ranged(metric: Metric, values: Sequence[float], basis: str = "") -> RunFigure | None:
+    if not values:
+        return None
+    return RunFigure(
+        metric=metric, basis=basis, value=median(values), low=min(values), high=max(values), processes=tuple(values)
+    )
+
+
 def _memory(processes: Sequence[Measured], metric: Metric) -> RunFigure | None:
     memories = [one.variants[shown_variant(one)].memory for one in processes]
     is_host = metric is Metric.HOST_MEMORY
     peaks = [one.host_peak_rss_bytes if is_host else one.device_peak_allocated_bytes for one in memories]
     values = [float(peak) for peak in peaks if peak]
     of_pass = {one.host_peak_is_of_pass for one in memories}
-    if not values or (is_host and len(of_pass) > 1):
+    if is_host and len(of_pass) > 1:
         return None
-    return RunFigure(
-        metric=metric,
-        basis=("of the memory pass" if of_pass.pop() else "of the process") if is_host else "",
-        value=median(values),
-        low=min(values),
-        high=max(values),
-        processes=tuple(values),
-    )
+    return _ranged(metric, values, ("of the memory pass" if of_pass.pop() else "of the process") if is_host else "")
 
 
 def _host_loop_s(processes: Sequence[Measured]) -> float | None:

@@ -13,6 +13,7 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import NO_SPEEDUP, CaseResult, Status
+from torchzoo.analysis.frame import figure
 from torchzoo.analysis.means import CaseRatio, at_least_1, case_ratio, geomean_of, inverse
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.stats import Estimate
@@ -35,6 +36,8 @@ GROUPINGS: dict[str, Callable[[CaseResult], str]] = {
     "device": lambda result: result.case.device,
     "bound": lambda result: f"bound by {result.bound}" if result.bound is not None else UNKNOWN_BOUND,
 }
+#: Ratios of a case beside its speedup, by the names of their figures.
+OWN_RATIOS = ("host_memory_ratio", "device_memory_ratio", "device_time_ratio", "host_time_ratio", "reference_speedup")
 UNKNOWN_BOUND = "bound not known"
 
 
@@ -60,6 +63,8 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     host_memory_ratio: Estimate | None  # CM
     device_memory_ratio: Estimate | None  # GM
     device_time_ratio: Estimate | None  # D, time in which the device works in one step
+    host_time_ratio: Estimate | None  # H, the host's work for one step
+    reference_speedup: Estimate | None  # speedup on the reference host
 
     @property
     def passed(self) -> int:
@@ -177,6 +182,8 @@ def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatio
         host_memory_ratio=ratios.geomean("host_memory_ratio", passing),
         device_memory_ratio=ratios.geomean("device_memory_ratio", passing),
         device_time_ratio=ratios.geomean("device_time_ratio", passing),
+        host_time_ratio=ratios.geomean("host_time_ratio", passing),
+        reference_speedup=ratios.geomean("reference_speedup", passing),
     )
 
 
@@ -203,7 +210,7 @@ def _ratios(result: CaseResult) -> dict[str, CaseRatio]:
     if not result.passed:
         return {"speedup_or_1": ratio_of(result.case, [[1.0]])}
     speedup, figures = ratio_of(result.case, paired_ratios(result)), result.figures
-    own = {name: getattr(figures, name) for name in ("host_memory_ratio", "device_memory_ratio", "device_time_ratio")}
+    own = {name: figure(name).number(figures) for name in OWN_RATIOS}
     return {
         "speedup": speedup,
         "speedup_or_1": speedup,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import sys
 from collections.abc import Callable
 from typing import IO, Any
 
+import msgspec
+
 from torchzoo.analysis import totals
 from torchzoo.analysis.cases import ReportData, read_report_data
+from torchzoo.analysis.figures import host_speed
 from torchzoo.commands.arguments import kept_run, positive_int, usable_path, write
 from torchzoo.errors import UsageError
 from torchzoo.report import markdown, noise, overview, some_cases, terminal, terminal_report
@@ -22,7 +26,8 @@ Writer = Callable[[ReportData, IO[str]], None]
 
 
 def _markdown(data: ReportData, file: IO[str]) -> None:
-    cases = [overview.cases_table(data.cases), *some_cases.document(data.cases)]
+    figures = some_cases.three_figures(data.cases, data.host)
+    cases = [overview.cases_table(data.cases), *figures, *some_cases.document(data.cases)]
     blocks = [*overview.before_the_cases(data), *cases, *overview.document(data, totals.overview(data.cases))]
     file.write(markdown.render(blocks))
 
@@ -102,6 +107,12 @@ def add_parser(commands: Any) -> None:
         help="how much a run's figures vary when nothing changes: between its repeats (`torchzoo run --repeats N`), "
         f"and within a process; as {', '.join(NOISE_FORMATS)}",
     )
+    report.add_argument(
+        "--host",
+        metavar="FACTOR|RUN",
+        help="show also how long steps would take on a host that takes FACTOR times as long as the reference host, or "
+        "on the host of another RUN (default: the reference host; in tables for the terminal, none)",
+    )
     order = report.add_argument_group("order", "which cases the tables for the terminal show, and in what order")
     order.add_argument(
         "--sort",
@@ -133,7 +144,10 @@ def _write_cases(arguments: argparse.Namespace, name: str, file: IO[str]) -> Non
     view = View(sort=sort, worst=arguments.worst, best=arguments.best)
     if view != View() and name != DEFAULT:
         raise UsageError(f"--sort, --worst and --best go with --format {DEFAULT}: the page sorts where it is clicked")
-    data = read_report_data(arguments.paths)
+    host = None if arguments.host is None else _host(arguments.host)
+    data = msgspec.structs.replace(read_report_data(arguments.paths), host=host)
+    if host is not None and not some_cases.three_figures(data.cases, host):
+        raise UsageError("--host: these runs do not have the host's work; runs on accelerators of this version have it")
     for note in overview.notes(data):
         terminal.say(f"torchzoo: {note}")
     if view == View():
@@ -142,9 +156,23 @@ def _write_cases(arguments: argparse.Namespace, name: str, file: IO[str]) -> Non
         terminal_report.write(data, file, view)
 
 
+def _host(text: str) -> float:
+    """Return how many times as long as the reference host a host takes, from a number or from a run of it."""
+    try:
+        factor = float(text)
+    except ValueError:
+        found = host_speed(kept_run(usable_path(text)).records)
+        if found is None:
+            raise UsageError(f"--host {text}: the run did not time the host's reference work") from None
+        return found
+    if not 0 < factor < math.inf:
+        raise UsageError(f"--host {text}: a positive number is needed, such as 1.5")
+    return factor
+
+
 def _write_noise(arguments: argparse.Namespace, name: str, file: IO[str]) -> None:
-    if (arguments.sort, arguments.worst, arguments.best) != (None, None, None):
-        raise UsageError("--noise shows the noisiest case first: leave out --sort, --worst and --best")
+    if (arguments.sort, arguments.worst, arguments.best, arguments.host) != (None, None, None, None):
+        raise UsageError("--noise shows the noisiest case first: leave out --sort, --worst, --best and --host")
     if len(arguments.paths) > 1:
         raise UsageError("--noise is that of one run: name one RUN")
     if name not in NOISE_FORMATS:

@@ -22,6 +22,16 @@ class CudaDevice(Device):
     kind: ClassVar[str] = "cuda"
     collectives: ClassVar[str | None] = "nccl"
     collective_kernels: ClassVar[tuple[str, ...]] = ("nccl", "rccl")
+    launch_calls: ClassVar[tuple[str, ...]] = (
+        *("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset"),
+        *("hipLaunchKernel", "hipExtLaunchKernel", "hipModuleLaunchKernel", "hipExtModuleLaunchKernel"),
+        *("hipGraphLaunch", "hipMemcpy", "hipMemset"),
+    )
+    wait_calls: ClassVar[tuple[str, ...]] = (
+        *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
+        *("cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"),
+        *("hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize"),
+    )
 
     def memory_bytes(self) -> int | None:
         return int(self._module.get_device_properties(self.device).total_memory)

@@ -39,6 +39,10 @@ class Device:
     reduces_sparse: ClassVar[bool] = False
     #: Prefixes of the names of kernels that communicate.
     collective_kernels: ClassVar[tuple[str, ...]] = ()
+    #: Prefixes of the names, in a profile, of the calls that hand kernels, graphs or copies to the device.
+    launch_calls: ClassVar[tuple[str, ...]] = ()
+    #: Prefixes of the names, in a profile, of the calls that wait for the device.
+    wait_calls: ClassVar[tuple[str, ...]] = ()
     #: The steps of a case return before the device has done its work.
     is_asynchronous: ClassVar[bool] = True
 
@@ -103,6 +107,15 @@ class Device:
 
         try:
             return int(getattr(torch.accelerator, figure)(self.device)) or None
+        except RuntimeError:
+            return None
+
+    def allocations(self) -> int | None:
+        """Return how many blocks the allocator has given out so far; None if nothing is counted."""
+        import torch
+
+        try:
+            return int(torch.accelerator.memory_stats(self.device).get("allocation.all.allocated", 0)) or None
         except RuntimeError:
             return None
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torchzoo import stats
 from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.host import HostGate
+from torchzoo.measure.host_reference import HostReference
 from torchzoo.measure.variant import Variant
 from torchzoo.record import BackToBack, Block, StopReason
 from torchzoo.settings import Settings
@@ -213,6 +214,7 @@ def measure_latency(
     *,
     steps_per_block: dict[str, int],
     collect: Callable[[], object] = gc.collect,
+    reference: HostReference | None = None,
 ) -> Latency:
     """Time blocks of one variant (A A A A ...) or of two (A B B A  B A A B ...) until the stopping rule ends the pass.
 
@@ -223,6 +225,8 @@ def measure_latency(
     quick, one more step is taken first, and not timed, whichever variant comes first. The rule is evaluated only after
     the number of rounds has grown by a fifth: each evaluation is another chance that values which are close by luck end
     the pass too early.
+
+    After each block the host takes its reference work.
 
     The gate checks the host after each block, and after a pause. If a check finds the host slow, the whole round is set
     aside, the gate waits, steps are taken until they are steady on the cores that it chose, and the round is measured
@@ -242,7 +246,7 @@ def measure_latency(
             timed_step(quick[0].step, clock)
             other_steps += 1
         is_slow = has_paused and gate.is_slow()
-        blocks, is_slow = _one_round(turns, clock, gate, steps_per_block, is_slow=is_slow)
+        blocks, is_slow = _one_round(turns, clock, gate, steps_per_block, reference, is_slow=is_slow)
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
         if is_slow and not gave_up:
             collect()
@@ -293,15 +297,26 @@ class _Rule:
 
 
 def _one_round(
-    turns: Sequence[Variant], clock: Clock, gate: HostGate, steps_per_block: dict[str, int], *, is_slow: bool
+    turns: Sequence[Variant],
+    clock: Clock,
+    gate: HostGate,
+    steps_per_block: dict[str, int],
+    reference: HostReference | None,
+    *,
+    is_slow: bool,
 ) -> tuple[list[Block], bool]:
     """Return the blocks of a round, and whether the host was slow before them (`is_slow`) or after one of them."""
     blocks = []
     for variant in turns:
         variant.select()
+        began_s = None if reference is None else reference.cpu_s()
         steps = [timed_step(variant.step, clock) for _ in range(steps_per_block[variant.name])]
+        ended_s = None if reference is None else reference.cpu_s()
         issued_s = median(step.issued_s for step in steps)
-        blocks.append(Block(variant.name, tuple(step.took_s for step in steps), round(issued_s, 9)))
+        if began_s is not None and ended_s is not None:
+            issued_s = (ended_s - began_s) / len(steps)
+        reference_s = None if reference is None else reference.take_s()
+        blocks.append(Block(variant.name, tuple(step.took_s for step in steps), round(issued_s, 9), reference_s))
         is_slow = gate.is_slow() or is_slow
     return blocks, is_slow
 

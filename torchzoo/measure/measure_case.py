@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from torchzoo.measure.compilation import (
 from torchzoo.measure.finite import NotFinite, loss_scale, why_not_measured
 from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.host import MATTERS, HostGate
+from torchzoo.measure.host_reference import HostReference
 from torchzoo.measure.latency import (
     HOST_SHARE_STEPS,
     Latency,
@@ -104,12 +106,21 @@ class Stages:
         self._began = (0.0, 0.0)
         self.seconds: dict[str, float] = {}
         self.cpu_seconds: dict[str, float] = {}
+        self.window_seconds: dict[str, float] = {}  # of the parts of the measuring window
 
     def enter(self, stage: Stage) -> None:
         """End the current stage, and begin this one."""
         self.close()
         self._current, self._began = stage, (time.perf_counter(), cpu_time_s())
         self._tell(stage)
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time a part of the measuring window."""
+        began_s = time.perf_counter()
+        yield
+        took_s = time.perf_counter() - began_s
+        self.window_seconds[name] = self.window_seconds.get(name, 0.0) + took_s
 
     def close(self) -> None:
         """End the current stage."""
@@ -199,17 +210,19 @@ def _time_model(given: Assignment, ranks: CaseRanks, stages: Stages) -> tuple[Me
         stages.enter(Stage.WAIT)
         given.window()
         stages.enter(Stage.MEASURE)
-        timing = _time_in_turns(ranks, runs, settings)
+        timing = _time_in_turns(ranks, runs, settings, stages)
         if case.mode is Mode.TRAIN:
-            _require_finite(ranks, runs, timing.latency)
+            with stages.part("finite"):
+                _require_finite(ranks, runs, timing.latency)
         _count_late_graphs(runs, settings)
-        given.keep(_measured(given, ranks, stages, runs, timing))
+        with stages.part("record"):
+            given.keep(_measured(given, ranks, stages, runs, timing))
         ranks.everywhere(CaseRank.release_core)  # threads that a pass starts would be pinned to it, too
-        _make_passes(ranks, runs, settings, in_window=True)
+        _make_passes(ranks, runs, settings, stages, in_window=True)
     _count_late_graphs(runs, settings)
 
     stages.enter(Stage.EXAMINE)
-    _make_passes(ranks, runs, settings, in_window=False)
+    _make_passes(ranks, runs, settings, stages, in_window=False)
     measured = _measured(given, ranks, stages, runs, timing)
     if settings.checks:
         given.keep(measured)
@@ -365,30 +378,44 @@ def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[fl
         run.steps += HOST_SHARE_STEPS
 
 
-def _time_in_turns(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings) -> _Timing:
+def _time_in_turns(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings, stages: Stages) -> _Timing:
     """Wait until the devices are idle and the host is fast, step until steps are steady, and time blocks in turns.
 
     Then time steps back to back.
     """
     clock, gate = ranks.clock(ranks.own.clock), ranks.gate
     ranks.everywhere(CaseRank.forget_steps)
-    waits = [found for found in ranks.everywhere(CaseRank.wait_for_device) if found is not None]
-    if clock.is_asynchronous:
-        gate.matters = max(_host_shares(runs, clock)) > MATTERS
-    gate.wait()
-    for run in runs:  # after the wait, which moves all threads to other cores
-        steps, run.step_s = step_until_steady(run.variant, clock)
-        run.steps += steps
+    with stages.part("wait"):
+        waits = [found for found in ranks.everywhere(CaseRank.wait_for_device) if found is not None]
+        if clock.is_asynchronous:
+            gate.matters = max(_host_shares(runs, clock)) > MATTERS
+        gate.wait()
+    with stages.part("steady"):
+        for run in runs:  # after the wait, which moves all threads to other cores
+            steps, run.step_s = step_until_steady(run.variant, clock)
+            run.steps += steps
     states_before, host_before_s = ranks.everywhere(CaseRank.device_state), facts.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]
     collect = partial(ranks.everywhere, CaseRank.collect)
-    latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block, collect=collect)
+    reference = HostReference(ranks.own.device, clock)
+    reference.warm_up()
+    with stages.part("latency"):
+        latency = measure_latency(
+            variants,
+            clock,
+            gate,
+            settings,
+            steps_per_block=steps_per_block,
+            collect=collect,
+            reference=reference,
+        )
     states_after, host_after_s = ranks.everywhere(CaseRank.device_state), facts.host_loop_s()
     rank_steps_s = ranks.everywhere(CaseRank.step_medians_s)
     slowest_s = max(run.step_s for run in runs)
-    for run in runs:
-        run.back_to_back = measure_throughput(run.variant, clock, gate, latency.blocks, slowest_s)
+    with stages.part("throughput"):
+        for run in runs:
+            run.back_to_back = measure_throughput(run.variant, clock, gate, latency.blocks, slowest_s)
     return _Timing(
         latency=latency,
         rank_steps_s=rank_steps_s,
@@ -400,7 +427,9 @@ def _time_in_turns(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Sett
     )
 
 
-def _make_passes(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings, *, in_window: bool) -> None:
+def _make_passes(
+    ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings, stages: Stages, *, in_window: bool
+) -> None:
     """Make the passes of the window, or those after it, that are asked for or always made."""
     clock = ranks.clock(ranks.own.clock)
     for row in PASSES:
@@ -413,7 +442,8 @@ def _make_passes(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settin
                 context = PassContext(
                     ranks=ranks, variant=run.variant, step_s=run.step_s, clock=clock, settings=settings
                 )
-                run.found.append(measure(context))
+                with stages.part(row.module) if in_window else contextlib.nullcontext():
+                    run.found.append(measure(context))
 
 
 def _measured(
@@ -451,6 +481,7 @@ def _measured(
         device_wait_s=timing.device_wait_s,
         device_was_busy=timing.device_was_busy,
         host_loop_s=timing.host_loop_s,
+        window_seconds=stages.window_seconds,
         host=HostWatch(
             undisturbed_s=gate.undisturbed_s,
             fast_cores=gate.fast_cores,

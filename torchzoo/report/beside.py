@@ -85,12 +85,6 @@ def exactly(value: float) -> Estimate:
     return Estimate(value=value, low=value, high=value, confidence=0.0, count=1)
 
 
-def scaled(estimate: Estimate, factor: float, offset: float = 0.0) -> Estimate:
-    """The estimate in another unit: its values times a positive `factor`, plus `offset`."""
-    value, low, high = (one * factor + offset for one in (estimate.value, estimate.low, estimate.high))
-    return msgspec.structs.replace(estimate, value=value, low=low, high=high)
-
-
 def source(published: Published) -> list[Block]:
     """Where the published figures are from, and what must be known of them."""
     name = markdown.link(published.source, published.url) if published.url else markdown.escape(published.source)

@@ -169,6 +169,7 @@ def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> lis
         ("throughput", [units.rate(figures.samples_per_s(c), measured.sample_unit) for c in columns]),
         ("device works", ["-" if c.device_share is None else f"{c.device_share:.0%}" for c in columns]),
         ("step returns after", [_issued(c) for c in columns]),
+        *three_figures_lines(columns),
         ("first step", [units.seconds(c.raw.first_step_s) for c in columns]),
         ("device memory, peak allocated", [_device_peak(figures, c) for c in columns]),
         ("device memory, peak reserved", [units.size(c.raw.memory.device_peak_reserved_bytes) for c in columns]),
@@ -184,6 +185,20 @@ def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> lis
         *work_lines(figures.record.case, measured),
     ]
     return [(label, cells) for label, cells in lines if set(cells) != {"-"}]
+
+
+def three_figures_lines(columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
+    """Return lines on D, H and what T would be on the reference host."""
+    active_s = [c.raw.device_active_s for c in columns]
+    there = [c.latency_on(1.0) for c in columns]
+    return [
+        ("device's work (D)", ["-" if one is None else units.seconds(one) for one in active_s]),
+        (
+            "host's work (H), on the reference host",
+            ["-" if c.host_s is None else units.latency(c.host_s) for c in columns],
+        ),
+        ("latency on the reference host", ["-" if one is None else units.latency(one) for one in there]),
+    ]
 
 
 def _issued(variant: VariantFigures) -> str:

@@ -23,7 +23,7 @@ TOTALS = (
     Column("speedup, passing cases", short="speedup", is_number=True),
     Column("speedup, all cases", short="all", is_number=True),
     Column("coverage", short="cover", is_number=True),
-    *(Column(name, is_number=True) for name in ("T", "CM", "GM", "D")),
+    *(Column(name, is_number=True) for name in ("T", "CM", "GM", "D", "H", "on the reference host")),
 )
 FIGURES = (EAGER, CANDIDATE, SPEEDUP, BOUND, MEMORY)
 #: The columns where another table has the figures of eager.
@@ -34,9 +34,10 @@ TOTALS_NOTE = (
     "ones could not). Speedups: geometric means over cases with a backend beside eager, with an interval (95%, "
     "Student's t) over the models, of which fewer than four give none; over all cases, one that failed or is incorrect "
     "counts as 1.0x. Unsteady cases, which were compiled again while they were measured, are in no mean, nor are "
-    "refused ones. Coverage: cases with a backend beside eager that passed, of those that could run. T, CM, GM, D: "
-    "candidate over eager of time, CPU memory (peak resident), GPU memory (peak allocated), and of the time in which "
-    "the device works in one step; below 1 the candidate needs less. D does not depend on how fast the host is."
+    "refused ones. Coverage: cases with a backend beside eager that passed, of those that could run. T, CM, GM, D, H: "
+    "candidate over eager of time, CPU memory (peak resident), GPU memory (peak allocated), of the time in which "
+    "the device works in one step, and of the host's work for a step; below 1 the candidate needs less. D and H do not "
+    "depend on how fast the host is. The speedup on the reference host follows from them by a model."
 )
 
 
@@ -107,7 +108,10 @@ def totals_tables(found: Overview) -> list[tuple[str, Table]]:
 def _total_cells(total: Total) -> tuple[Cell | str, ...]:
     rate = "" if total.pass_rate is None else f" ({percent(total.pass_rate)})"
     passing, over_all = total.passing, total.over_all
-    ratios = (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio, total.device_time_ratio)
+    ratios = (
+        *(total.time_ratio, total.host_memory_ratio, total.device_memory_ratio, total.device_time_ratio),
+        *(total.host_time_ratio, total.reference_speedup),
+    )
     name = total.name if total.name.startswith(total.axis) else f"{total.axis} {total.name}"
     return (
         Cell(name, short=total.name),

@@ -15,7 +15,7 @@ from torchzoo.analysis.compare import (
     cases_to_measure_again,
 )
 from torchzoo.analysis.judge import CASES_FROM, LEAST_THRESHOLD, PAIRS_FROM, THRESHOLD, Finding, Verdict
-from torchzoo.analysis.run_figures import Metric
+from torchzoo.analysis.run_figures import COUNTS, Metric
 from torchzoo.record import Manifest
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.document import Block, Cell, Code, Column, Fold, Heading, Items, Style, Table, Text, table
@@ -25,9 +25,12 @@ from torchzoo.report.text import json_text
 NAMES = {
     Metric.LATENCY: "latency",
     Metric.OVER_EAGER: "time over eager's",
+    Metric.DEVICE_TIME: "device time",
+    Metric.HOST_TIME: "host time",
     Metric.DEVICE_MEMORY: "device memory",
     Metric.HOST_MEMORY: "host memory",
     Metric.COMPILE_TIME: "compile time (CPU)",
+    **{metric: metric.value.replace("_", " ") for metric in COUNTS},
 }
 _URGENCY = [Verdict.SLOWER, Verdict.MORE, Verdict.FASTER, Verdict.LESS, Verdict.INCONCLUSIVE, Verdict.SAME]
 _STYLES = {
@@ -61,7 +64,7 @@ def title(comparison: RunComparison) -> str:
         parts.append(f"{changes[Change.NEWLY_FAILING]} newly failing")
     torch = [manifest.environment.torch for manifest in (comparison.base_manifest, comparison.candidate_manifest)]
     between = f"torch {torch[0]} to {torch[1]}" if torch[0] != torch[1] else f"torch {torch[0]}"
-    if comparison.is_across_hardware:
+    if comparison.is_across_hardware and not comparison.has_regression:
         devices = [d for d in comparison.differences if d.name in ("device", "CPU")]
         return f"{devices[-1].base} against {devices[-1].candidate} ({between})" if devices else between
     if not comparison.has_regression:
@@ -168,7 +171,7 @@ def document(comparison: RunComparison) -> list[Block]:
     blocks: list[Block] = [_environment(comparison)]
     blocks += _across(comparison) if comparison.is_across_hardware else []
     blocks += [*what_changed(comparison.findings, comparison.changes), Items(tuple(summary(comparison)))]
-    if not comparison.is_across_hardware:
+    if comparison.findings or not comparison.is_across_hardware:
         if rest := [one for one in comparison.findings if not _is_wanted(one)]:
             blocks.append(Fold((findings_table(rest),), f"{len(rest)} same, or not known to differ"))
         blocks.append(Fold((Text(_method(comparison)),)))

@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult
-from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.figures import CaseFigures, VariantFigures
 from torchzoo.analysis.peaks import PeaksFileError
 from torchzoo.analysis.roofline import known_peaks, read_rate
 from torchzoo.case import Case, Mode
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured, Record
 from torchzoo.report import scaling, units
-from torchzoo.report.document import Block, Items, section, table
+from torchzoo.report.document import Block, Column, Items, section, table
 from torchzoo.stats import Estimate
 
 
 def document(results: Sequence[CaseResult]) -> list[Block]:
     """Return the sections on tokens, ranks and batch sizes, for the cases that have such figures."""
     return [*generation(results), *scaling.document(results), *batch_sizes(results)]
+
+
+# --- D, H and T, on a host of another speed ---
+
+THREE_FIGURES: tuple[Column | str, ...] = (
+    "case",
+    *(Column(name, is_number=True) for name in ("D", "H", "T", "T there", "speedup", "speedup there")),
+)
+
+
+def three_figures(results: Sequence[CaseResult], host: float | None = None) -> list[Block]:
+    """Return a table of D, H and T of each case, and of T on a host that takes `host` times as long as the reference.
+
+    Each cell has eager's figure and the candidate's. Cases without these figures are left out.
+    """
+    host = 1.0 if host is None else host
+    rows = [
+        _three_figures_row(result.case.label(), figures, host)
+        for result in results
+        if (figures := result.figures) is not None and figures.shown.latency_on(host) is not None
+    ]
+    where = "the reference host" if host == 1.0 else f"a host that takes {host:.3g} times as long as the reference host"
+    note = (
+        "D: the device works. H: the host's work until the step returns, in seconds of the reference host. T: the step "
+        f"as it was measured; there: on {where}, by the model of D and H."
+    )
+    return section("Device, host and time of a step", table(THREE_FIGURES, rows, notes=[note])) if rows else []
+
+
+def _three_figures_row(label: str, figures: CaseFigures, host: float) -> tuple[str, ...]:
+    def both(of: Callable[[VariantFigures], float | None]) -> str:
+        return ", ".join("-" if (one := of(each)) is None else units.seconds(one) for each in figures.variants)
+
+    speedups = (figures.speedup, figures.speedup_on(host))
+    return (
+        label,
+        both(lambda one: one.raw.device_active_s),
+        both(lambda one: None if one.host_s is None else one.host_s.value),
+        both(lambda one: one.latency_s.value),
+        both(lambda one: None if (there := one.latency_on(host)) is None else there.value),
+        *("" if one is None else units.speedup(one) for one in speedups),
+    )
 
 
 # --- several backends beside one figure of eager ---

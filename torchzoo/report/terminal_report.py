@@ -42,14 +42,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(data: ReportData, file: IO[str], view: View = View()) -> None:  # noqa: B008  it is frozen
     """Write a single case in full; many cases, a line each, with their totals; or the worst and the best of them."""
+    figures = [] if data.host is None else some_cases.three_figures(data.cases, data.host)
+    there: list[Any] = ["", terminal.render(figures)] if figures else []
     if len(data.cases) == 1:
         one_case.show(data.cases[0], file)
+        terminal.show(*there, file=file)
         return
     if selected := _selected(data.cases, view):
         parts: list[Any] = [CaseLines(selected)]
     else:
         results = data.cases if view.sort is None else _in_order(data.cases, view.sort)
-        parts = [terminal_table(results), "", terminal.render(document(data, overview(data.cases)))]
+        parts = [terminal_table(results), *there, "", terminal.render(document(data, overview(data.cases)))]
         parts += [terminal.Hanging(line) for run in data.runs for line in before_the_summary(run)]
     terminal.show(*parts, summary(data.runs, data.cases), file=file)
     for line in next_steps(data.cases):

@@ -17,11 +17,11 @@ from torchzoo.analysis.figures import CaseFigures, VariantFigures
 from torchzoo.case import EAGER, Axes, Backend, Case, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
-from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.report.beside import Row, exactly
 from torchzoo.report.document import Block, Heading, Items, Marked, Table, table
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings
-from torchzoo.stats import Estimate
+from torchzoo.stats import Estimate, scaled
 from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import Choice, measured, not_measured, speedup_of
 

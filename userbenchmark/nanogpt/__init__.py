@@ -18,12 +18,12 @@ from torchzoo.analysis.peaks import datasheet, measured_file, measured_key, read
 from torchzoo.case import EAGER, Axes, Backend, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import units
-from torchzoo.report.beside import Row, scaled
+from torchzoo.report.beside import Row
 from torchzoo.report.document import Block
 from torchzoo.report.remarks import remarks_of
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
-from torchzoo.stats import Estimate
+from torchzoo.stats import Estimate, scaled
 from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import Choice, beside_eager, measured, speedup_of
 

@@ -16,11 +16,12 @@ from torchzoo.analysis.means import mean
 from torchzoo.case import EAGER, Axes, Case, Mode
 from torchzoo.record import Breakdown
 from torchzoo.report import units
-from torchzoo.report.beside import Row, scaled
+from torchzoo.report.beside import Row
 from torchzoo.report.document import Block, Heading, Table, section, table
 from torchzoo.report.dots import DotRow, Panel, Value
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
+from torchzoo.stats import scaled
 from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import ALL, Choice, by_domain, by_domain_and_mode, measured, not_measured, percent
 

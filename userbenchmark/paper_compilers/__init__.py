@@ -14,13 +14,13 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.totals import CaseRatios
 from torchzoo.case import EAGER, Axes, Backend, Mode
-from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.report.beside import Row, exactly
 from torchzoo.report.document import Block, Heading, Text, table
 from torchzoo.report.dots import DotRow, Panel, Value
 from torchzoo.report.remarks import why_not_alone
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
-from torchzoo.stats import STATED_CONFIDENCE, Estimate
+from torchzoo.stats import STATED_CONFIDENCE, Estimate, scaled
 from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import Choice, by_domain, by_domain_and_mode, counted, not_measured, percent
 

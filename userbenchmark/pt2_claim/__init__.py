@@ -17,12 +17,12 @@ from torchzoo.analysis.totals import CaseRatios, Total, total
 from torchzoo.case import EAGER, Axes, Backend, Mode, Precision
 from torchzoo.record import CheckStatus
 from torchzoo.report import units
-from torchzoo.report.beside import Row, scaled
+from torchzoo.report.beside import Row
 from torchzoo.report.document import Block, Heading, Table, Text, table
 from torchzoo.report.dots import SPEEDUP_AXIS, DotRow, Panel, speedup_of
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings, Stage, StageLimits
-from torchzoo.stats import Estimate
+from torchzoo.stats import Estimate, scaled
 from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import ALL, Choice, counted, percent
 

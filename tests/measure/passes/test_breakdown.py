@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch._C._autograd import DeviceType
 
 from examples import INDUCTOR, compared, measured, record, rendered, variant_result
 from torchzoo import stats
+from torchzoo.devices.cpu import CpuDevice
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes import FIELDS, Fields
 from torchzoo.measure.passes import device_work as device_work_pass
@@ -114,15 +116,45 @@ def test_the_devices_work_in_a_step_is_its_time_and_the_number_of_its_kernels() 
     assert device_work([], [span(0, 10)]) is None
 
 
+def test_of_several_profiled_steps_the_device_work_is_the_median() -> None:
+    kernels = [kernel(1, 4), kernel(11, 13), kernel(14, 15), kernel(21, 26)]
+    assert device_work(kernels, [span(0, 10), span(10, 20), span(20, 30)]) == DeviceWork(pytest.approx(0.003), 1)
+
+
+class FakeEvent:
+    def __init__(self, name: str, begin_ms: float, end_ms: float, device: DeviceType = DeviceType.CPU) -> None:
+        self.name, self.device_type = (lambda: name), (lambda: device)
+        self.start_ns, self.duration_ns = (lambda: int(begin_ms * MS)), (lambda: int((end_ms - begin_ms) * MS))
+
+
+def test_the_host_issues_while_it_does_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the 10 ms until the step returns, 2 ms are a copy back, and 4 ms a launch into a full queue."""
+    monkeypatch.setattr(CpuDevice, "wait_calls", ("cudaStreamSynchronize",))
+    monkeypatch.setattr(CpuDevice, "launch_calls", ("cudaLaunch",))
+    events = [
+        FakeEvent("cudaStreamSynchronize", 1, 3),
+        *(FakeEvent("cudaLaunchKernel", n, n + 0.01) for n in (3, 3.5, 4)),
+        FakeEvent("cudaLaunchKernel", 5, 9.01),
+        FakeEvent("cudaStreamSynchronize", 10, 12),  # after the step has returned
+        FakeEvent("cudaStreamSynchronize", 3, 9, DeviceType.CUDA),
+    ]
+    profiled: Any = SimpleNamespace(spans=[span(0, 12)], returned_ns=[10 * MS])
+    assert device_work_pass._issuing_share(profiled, events, torch.device("cpu")) == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize(
-    ("work", "fields"), [(DeviceWork(0.007, 2), {"device_active_s": 0.007, "device_kernels": 2}), (None, {})]
+    ("work", "fields"),
+    [
+        (DeviceWork(0.007, 2, 0.5), {"device_active_s": 0.007, "device_kernels": 2, "issuing_share": 0.5}),
+        (None, {}),
+    ],
 )
 def test_the_devices_work_becomes_fields_of_the_record(
     work: DeviceWork | None, fields: Fields, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_work_pass, "measure_device_work", lambda *_: lambda: work)
     own = SimpleNamespace(step=None, device=None)
-    context: Any = SimpleNamespace(variant=own, clock=None, ranks=SimpleNamespace(own=own))
+    context: Any = SimpleNamespace(variant=own, clock=None, ranks=SimpleNamespace(own=own), step_s=0.01)
     assert device_work_pass.measure(context)() == fields
     assert fields.keys() <= FIELDS
 

@@ -86,6 +86,7 @@ PASSES = (
     PassRow(module="device_work", when=lambda case, _: case.device_type != "cpu", in_window=True),
     PassRow(module="op_shapes", when=_asked(Pass.OP_SHAPES), in_window=True),
     PassRow(module="communication", when=lambda case, _: case.world > 1, in_window=True),
+    PassRow(module="counts", when=lambda *_: True),
     PassRow(module="leak", when=_asked(Pass.LEAK_CHECK)),
     PassRow(
         module="coverage",

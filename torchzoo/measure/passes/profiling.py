@@ -64,10 +64,11 @@ def within(disjoint: Sequence[Span], span: Span) -> int:
 
 @dataclass(frozen=True)
 class Profiled:
-    """Steps that were profiled, with the begin and end of each (in Unix nanoseconds)."""
+    """Steps that were profiled, with the begin and end of each, and when each returned (in Unix nanoseconds)."""
 
     profile: profile
     spans: tuple[Span, ...]
+    returned_ns: tuple[int, ...]
 
     def events(self) -> list[Any]:
         """Return Kineto's own events: the public ones are slow to make, and the origin of their times is private."""
@@ -93,16 +94,17 @@ def profile_steps(
     record_shapes: bool = False,
 ) -> Profiled:
     """Take so many steps under the profiler, and synchronise the device after each."""
-    spans = []
+    spans, returned_ns = [], []
     clock.synchronize()
     with profile(activities=list(activities), record_shapes=record_shapes) as profiler:
         for _ in range(steps):
             with record_function("step"):  # shown among the host's operators
                 begin_ns = time.time_ns()
                 step()
+                returned_ns.append(time.time_ns())
                 clock.synchronize()
                 spans.append((begin_ns, time.time_ns()))
-    return Profiled(profiler, tuple(spans))
+    return Profiled(profiler, tuple(spans), tuple(returned_ns))
 
 
 def profiler_activity(device: torch.device) -> ProfilerActivity | None:

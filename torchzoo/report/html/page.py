@@ -67,6 +67,7 @@ def _summary(data: ReportData, found: Overview) -> list[Block]:
         *(Fold((totals,), f"Summary: {title}") for title, totals in kinds),
         *outliers(found, has_scores=True),
         *([Heading("Models and backends"), *by_backend] if by_backend else []),
+        *some_cases.three_figures(data.cases, data.host),
         *some_cases.document(data.cases),
         *checks.document(data.cases),
         *graph_breaks.document(data.cases),
