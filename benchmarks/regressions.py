@@ -110,8 +110,8 @@ def slowed(record: Record, factor: float) -> Measured:
 
 
 def _slowed(block: Block, factor: float) -> Block:
-    issued_s = None if block.issued_s is None else block.issued_s * factor
-    return Block(block.variant, tuple(s * factor for s in block.samples_s), issued_s, block.reference_s)
+    cpu_s = None if block.cpu_s is None else block.cpu_s * factor
+    return Block(block.variant, tuple(s * factor for s in block.samples_s), block.issued_s, cpu_s, block.reference_s)
 
 
 def usable(runs: list[Run], draw: int, *, host_bound: bool) -> list[Case]:

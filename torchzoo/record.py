@@ -169,14 +169,15 @@ class FailureKind(enum.StrEnum):
 class Block(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of one variant, each timed with the device synchronised before and after.
 
-    `issued_s` is the median time in the block until a step returns, after which the host waits for the device; on the
-    CPU it is the CPU time of a step, the mean over the block. `reference_s` is the time of the host's reference work
-    right after the block (`torchzoo.measure.host_reference`), on the CPU its CPU time. None: not known.
+    `issued_s` is the median time in the block until a step returns, after which the host waits for the device.
+    `cpu_s` is the CPU time of this process until a step returns, and `reference_s` that of the host's reference work
+    right after the block (`torchzoo.measure.host_reference`). None: not known.
     """
 
     variant: str
     samples_s: Annotated[tuple[PositiveSeconds, ...], Meta(min_length=1)]
     issued_s: Seconds | None = None
+    cpu_s: Seconds | None = None
     reference_s: PositiveSeconds | None = None
 
 

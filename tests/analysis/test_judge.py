@@ -13,7 +13,7 @@ import pytest
 
 from examples import CASE, INDUCTOR, compared, in_turns, measured, record, run_of, variant_result
 from kept_nights import night
-from repeated_runs import LOOP_S, STEADY, process, records, times
+from repeated_runs import LOOP_S, STEADY, on_host, process, records, times
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.judge import Finding, Verdict
 from torchzoo.analysis.run_figures import Metric
@@ -458,6 +458,7 @@ def test_two_nights_of_an_index_have_the_findings_of_the_two_runs(tmp_path: Path
         made.append(with_counts(100 + number, 0.01, model="counts"))
         made += records((0.1 * (1 + number) * generator.lognormvariate(0, 0.02) for _ in range(5)), model="noisy")
         made += [record(process(0.1 * (1 + number), loop_s=loops_s[number], **shared[number]), model="single")]
+        made += on_host(1.0 + 0.4 * number, 1.0 + 0.1 * number, model="host")
         made += [compiled(10.0 + number + repeat / 100, repeat) for repeat in range(5)]
         paths.append(night(tmp_path / "runs", number, made, torch="2.14.0"))
     history = read_history([tmp_path / "runs"])

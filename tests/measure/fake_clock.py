@@ -10,6 +10,8 @@ from torchzoo.measure.variant import Variant
 class FakeClock:
     """Steps move it forward. The device work of a step is done only when someone synchronises."""
 
+    is_asynchronous = True
+
     def __init__(self) -> None:
         self.time_ns = 0
         self.pending_ns = 0

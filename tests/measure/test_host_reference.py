@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import msgspec
 import pytest
 import torch
 
 from examples import record, run_of
-from repeated_runs import process
+from repeated_runs import on_host, process
 from torchzoo.analysis.bound import REFERENCE_HOST_S, step_time_on_s
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.judge import Verdict
 from torchzoo.analysis.run_figures import Metric
-from torchzoo.devices.cpu import CpuDevice
 from torchzoo.machine.differences import DifferenceKind
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.host_reference import HostReference
 from torchzoo.measure.latency import measure_latency
 from torchzoo.measure.variant import Variant
-from torchzoo.record import Block, Measured, Record
+from torchzoo.record import Measured, Record
 from torchzoo.settings import Settings
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("is_asynchronous", [True, False])
-def test_the_work_takes_time_and_moves_no_random_numbers(
-    is_asynchronous: bool,  # noqa: FBT001
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(CpuDevice, "is_asynchronous", is_asynchronous)
+def test_the_work_takes_time_and_moves_no_random_numbers() -> None:
     before = torch.get_rng_state()
     reference = HostReference(CPU, DeviceClock(CPU))
     reference.warm_up()
@@ -43,7 +36,7 @@ def test_the_work_takes_time_and_moves_no_random_numbers(
     assert all(0 < time_s < 1 for time_s in times_s)
 
 
-def test_on_the_cpu_the_hosts_time_is_cpu_time_without_waiting() -> None:
+def test_the_hosts_time_is_cpu_time_without_waiting() -> None:
     """A step that sleeps for most of its time takes CPU time for the rest."""
     sleeping = Variant(name="eager", step=lambda: time.sleep(0.01), select=lambda: None)
     clock = DeviceClock(CPU)
@@ -54,31 +47,11 @@ def test_on_the_cpu_the_hosts_time_is_cpu_time_without_waiting() -> None:
         gate,
         Settings(time_limit_s=0.1),
         steps_per_block={"eager": 2},
-        reference=HostReference(CPU, clock),
+        reference=HostReference(CPU, clock).take_s,
     ).blocks
-    assert first.issued_s is not None
-    assert first.issued_s < min(first.samples_s) / 2
+    assert first.cpu_s is not None
+    assert first.cpu_s < min(first.samples_s) / 2
     assert first.reference_s is not None
-
-
-def on_host(speed: float, work: float = 1.0, **changes: Any) -> list[Record]:
-    """Steps of which the host issues all, on a host so many times as slow: five processes."""
-    found = []
-    for number in range(5):
-        of_process = speed * (1 + number / 50)  # the host's speed differs between processes
-        blocks = tuple(
-            Block(
-                "eager", (0.010 * work * of_process,), 0.009 * work * of_process * (1 + turn / 1000), 0.001 * of_process
-            )
-            for turn in range(12)
-        )
-        outcome = process(0.01, loop_s=(0.001 * speed, 0.001 * speed))
-        found.append(record(type(outcome)(**{**fields(outcome), "blocks": blocks}), repeat=number, **changes))
-    return found
-
-
-def fields(struct: Any) -> dict[str, Any]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
 def test_the_hosts_work_is_equal_on_hosts_of_unlike_speed() -> None:

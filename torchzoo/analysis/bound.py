@@ -1,7 +1,7 @@
 """Explain the time T of a step by the device's work D and the host's work H.
 
-D is the time in which the device works in one step. H is the time until the step returns, without waits for the device,
-in seconds of a reference host. Its unit is a fixed work that is timed beside the step
+D is the time in which the device works in one step. H is the CPU time until the step returns, without waits for the
+device, in seconds of a reference host. Its unit is a fixed work that is timed beside the step
 (`torchzoo.measure.host_reference`), so D and H agree between machines whose hosts differ in speed, and T does not.
 """
 
@@ -56,9 +56,9 @@ def host_times_s(measured: Measured, variant: str) -> list[float]:
     """Return H by block of the variant; empty if it is not known, as on the CPU."""
     share = measured.variants[variant].issuing_share
     return [
-        block.issued_s * (1.0 if share is None else share) / block.reference_s * REFERENCE_HOST_S
+        block.cpu_s * (1.0 if share is None else share) / block.reference_s * REFERENCE_HOST_S
         for block in measured.blocks
-        if block.variant == variant and block.issued_s and block.reference_s and share != 0
+        if block.variant == variant and block.cpu_s and block.reference_s and share != 0
     ]
 
 

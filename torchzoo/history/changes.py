@@ -27,9 +27,15 @@ class Kind(enum.StrEnum):
 
     LATENCY = Metric.LATENCY.value
     OVER_EAGER = Metric.OVER_EAGER.value
+    DEVICE_TIME = Metric.DEVICE_TIME.value
+    HOST_TIME = Metric.HOST_TIME.value
     DEVICE_MEMORY = Metric.DEVICE_MEMORY.value
     HOST_MEMORY = Metric.HOST_MEMORY.value
     COMPILE_TIME = Metric.COMPILE_TIME.value
+    OPERATORS = Metric.OPERATORS.value
+    PYTHON_CALLS = Metric.PYTHON_CALLS.value
+    LAUNCHES = Metric.LAUNCHES.value
+    ALLOCATIONS = Metric.ALLOCATIONS.value
     FAILING = "failing"
     INCORRECT = "incorrect"
     UNSTEADY = "unsteady"

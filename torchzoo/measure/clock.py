@@ -18,6 +18,11 @@ LEAST_WAIT_S = 1e-3
 class Clock(Protocol):
     """The clock that measuring reads. Tests use a fake clock."""
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a step may return before the device has done its work."""
+        ...
+
     def now_ns(self) -> int: ...
 
     def synchronize(self) -> None:

@@ -8,28 +8,29 @@ takes no time: calls of modules, operators, autograd, launches.
 from __future__ import annotations
 
 import time
+from statistics import median
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchzoo.devices import device_of
 from torchzoo.measure.clock import Clock
 
 LAYERS, WIDTH = 6, 16
 WARM_UP = 5
+#: After a block of steps the work is taken for at most this share of the block's time, and so many times; once anyway.
+SHARE, MOST_TIMES = 0.05, 15
 
 
 class HostReference:
-    """The reference work on a device, and the CPU time of steps that run on the CPU.
+    """The reference work on a device.
 
-    On an accelerator the host's time is wall time: the core is its own. On the CPU all time is the host's, and other
-    processes may share the cores, so CPU time is taken.
+    Like the host's part of a step it is measured as CPU time, which does not count the time of other processes that
+    share the core.
     """
 
     def __init__(self, device: torch.device, clock: Clock) -> None:
-        self._clock = clock
-        self._is_asynchronous = device_of(device).is_asynchronous
+        self._synchronize = clock.synchronize
         self._network = nn.Sequential(*(_Layer(device) for _ in range(LAYERS)))
         self._batch = torch.ones(4, WIDTH, device=device)
 
@@ -38,17 +39,21 @@ class HostReference:
         for _ in range(WARM_UP):
             self._work()
 
-    def cpu_s(self) -> float | None:
-        """Return the CPU time of this process so far; None on an accelerator."""
-        return None if self._is_asynchronous else time.process_time()
+    def take_s(self, beside_s: float = 0.0) -> float:
+        """Return the CPU time of this process until a call of the work returned.
 
-    def take_s(self) -> float:
-        """Take the work once, and return the seconds until its call returned: CPU time on the CPU, else wall time."""
-        self._clock.synchronize()
-        now_ns = self._clock.now_ns if self._is_asynchronous else time.thread_time_ns
-        began_ns = now_ns()
+        After a block of `beside_s` the work is taken as often as `SHARE` of that time allows, and the median counts.
+        """
+        times_s = [self._once_s()]
+        while len(times_s) < MOST_TIMES and sum(times_s) + times_s[0] < SHARE * beside_s:
+            times_s.append(self._once_s())
+        return median(times_s)
+
+    def _once_s(self) -> float:
+        self._synchronize()
+        began_ns = time.process_time_ns()
         self._work()
-        return (now_ns() - began_ns) / 1e9
+        return (time.process_time_ns() - began_ns) / 1e9
 
     def _work(self) -> None:
         self._network(self._batch).sum().backward()

@@ -408,7 +408,7 @@ def _time_in_turns(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Sett
             settings,
             steps_per_block=steps_per_block,
             collect=collect,
-            reference=reference,
+            reference=reference.take_s,
         )
     states_after, host_after_s = ranks.everywhere(CaseRank.device_state), facts.host_loop_s()
     rank_steps_s = ranks.everywhere(CaseRank.step_medians_s)
