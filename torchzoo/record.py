@@ -154,6 +154,7 @@ class StopReason(enum.StrEnum):
     CONVERGED = "converged"
     STABLY_NOISY = "stably_noisy"
     TIME_LIMIT = "time_limit"
+    BUDGET = "budget"  # the target is out of reach of the case's share of the run's budget
 
 
 class FailureKind(enum.StrEnum):

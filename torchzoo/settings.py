@@ -99,6 +99,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     min_samples: Count = 10
     min_time_s: LimitSeconds = 0.5
     time_limit_s: LimitSeconds = 10.0  # of the interleaved latency pass
+    #: The time of this pass that each case has of the run's budget, and goes beyond only if it reaches the target with
+    #: what is left of the budget (`torchzoo.run.budget`). None: each case may take `time_limit_s`.
+    share_s: LimitSeconds | None = None
     block_s: LimitSeconds = 0.02  # time of a variant's turn (at least one step)
     warmup_min_steps: PositiveCount = 3
     warmup_max_steps: PositiveCount = 10

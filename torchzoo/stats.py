@@ -18,6 +18,8 @@ STATED_CONFIDENCE = 0.95
 _NOMINAL_Z = 2.170090  # the normal quantile of NOMINAL_CONFIDENCE, two-sided
 #: The fewest models or processes of a mean with an interval. For fewer, Student's t gives useless widths.
 LEAST_OF_A_MEAN = 4
+#: With fewer values than this, no interval of a median holds at 95%.
+VALUES_FOR_95 = 6
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +217,24 @@ def expected_half_width(values: Sequence[float], count: int) -> float:
     The standard error of the median of normal values is the square root of pi / 2 times that of their mean.
     """
     return _NOMINAL_Z * math.sqrt(math.pi / 2 * variance(values) / count) / median(values)
+
+
+def time_to_reach(half_width: float, values: Sequence[float], took_s: float) -> float:
+    """Return about how many seconds of such values the interval of their median needs for a relative half-width.
+
+    The half-width shrinks with the square root of time. Infinite for a single value.
+
+    Args:
+        half_width: the target, relative to the median.
+        values: those of the first `took_s` seconds.
+        took_s: see `values`.
+    """
+    estimate = median_estimate(values)
+    if estimate.confidence >= STATED_CONFIDENCE:
+        return took_s * (estimate.relative_half_width / half_width) ** 2
+    if len(values) == 1:
+        return math.inf
+    return took_s / len(values) * max(VALUES_FOR_95, (expected_half_width(values, 1) / half_width) ** 2)
 
 
 def relative_mad(values: Sequence[float]) -> float:

@@ -35,6 +35,7 @@ WITHOUT_EFFECT: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
     "--parallel": (["--parallel", "tp"], {}, RANKS),
     "--batch-file": (["--batch-file", "f"], TRAINING, {}),
     "--time-limit": (["--time-limit", "3", "--check-only"], {}, {}),
+    "--budget": (["--budget", "3m", "--check-only"], {}, {}),
     "--measure-timeout": (["--measure-timeout", "3", "--check-only"], {}, {}),
     "--alone-timeout": (["--alone-timeout", "3", "--memory-alone"], {}, COMPILED),
     "--jobs": (["-j", "2", "--exclusive"], {}, {}),
@@ -47,6 +48,7 @@ WITHOUT_EFFECT: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
 #: What gives an effect, where no other case does: other words.
 OTHER_WORDS = {
     "--time-limit": ["--time-limit", "3"],
+    "--budget": ["--budget", "3m"],
     "--measure-timeout": ["--measure-timeout", "3"],
     "--jobs": ["-j", "2"],
 }

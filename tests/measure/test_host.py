@@ -52,7 +52,11 @@ class Host:
         return took_s
 
     def measure(
-        self, eager_s: float = 0.02, candidate_s: float = 0.01, collect: Callable[[], object] = gc.collect
+        self,
+        eager_s: float = 0.02,
+        candidate_s: float = 0.01,
+        collect: Callable[[], object] = gc.collect,
+        limit_s: float | None = None,
     ) -> Latency:
         def step_s(name: str, quick_s: float) -> Callable[[], float]:
             def seconds() -> float:
@@ -66,7 +70,9 @@ class Host:
             self.clock.variant("candidate", step_s("candidate", candidate_s)),
         ]
         steps = {"eager": 1, "candidate": 2}
-        return measure_latency(variants, self.clock, self.gate, SETTINGS, steps_per_block=steps, collect=collect)
+        return measure_latency(
+            variants, self.clock, self.gate, SETTINGS, limit_s=limit_s, steps_per_block=steps, collect=collect
+        )
 
 
 def test_garbage_is_collected_after_each_round_that_is_set_aside() -> None:
@@ -91,6 +97,12 @@ def test_a_host_that_is_always_slow_ends_in_bounded_time_and_says_so() -> None:
     assert latency.redone == ()  # all rounds count: there are no better ones
     assert host.now_s < 3 * SETTINGS.time_limit_s
     assert stats.speedup(latency.blocks).value == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_case_with_less_time_waits_less_for_a_fast_host() -> None:
+    host = Host(lambda _: True)
+    assert host.measure(limit_s=1.0).host_was_slow
+    assert host.now_s < 3 * 1.0
 
 
 def test_a_host_that_is_slow_at_random_gives_what_the_fast_one_gives() -> None:

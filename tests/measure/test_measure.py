@@ -41,10 +41,16 @@ def never_slow(clock: FakeClock) -> HostGate:
 
 
 def measure(
-    variants: Sequence[Variant], clock: FakeClock, settings: Settings, *, steps_per_block: dict[str, int]
+    variants: Sequence[Variant],
+    clock: FakeClock,
+    settings: Settings,
+    *,
+    steps_per_block: dict[str, int],
+    limit_s: float | None = None,
 ) -> tuple[tuple[Block, ...], StopReason]:
     """The latency pass on a host that is never slow."""
-    latency = measure_latency(variants, clock, never_slow(clock), settings, steps_per_block=steps_per_block)
+    gate = never_slow(clock)
+    latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block, limit_s=limit_s)
     assert not latency.host_was_slow
     assert latency.redone == ()
     return latency.blocks, latency.stop_reason
@@ -193,6 +199,68 @@ def test_noise_that_more_time_would_cure_runs_to_the_time_limit() -> None:
     _, reason = measure([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.TIME_LIMIT
     assert clock.time_ns / 1e9 >= SETTINGS.time_limit_s
+
+
+#: A case that has a share of 1 s of a run's budget.
+SHARED = Settings(share_s=1.0)
+
+
+def noisy_pass(spread: float, settings: Settings, limit_s: float | None) -> tuple[float, StopReason]:
+    """How long a pass of steps of 20 ms took, of which each has this spread, and why it ended."""
+    generator, clock = random.Random(1), FakeClock()
+    noisy = clock.variant("eager", lambda: 0.02 * generator.lognormvariate(0.0, spread))
+    _, reason = measure([noisy], clock, settings, steps_per_block=EACH_ONE, limit_s=limit_s)
+    return clock.time_ns / 1e9, reason
+
+
+@pytest.mark.parametrize("limit_s", [None, 1.0, 3.0, 10.0])
+def test_a_case_whose_target_is_out_of_reach_stops_at_its_share_of_the_budget(limit_s: float | None) -> None:
+    took_s, reason = noisy_pass(0.5, SHARED, limit_s)
+    assert reason is StopReason.BUDGET
+    assert 1.0 <= took_s < 1.3
+
+
+def test_a_case_goes_beyond_its_share_where_that_leads_to_the_target() -> None:
+    alone_s, reason = noisy_pass(0.07, SETTINGS, None)
+    assert reason is StopReason.CONVERGED
+    assert alone_s > 2.0
+    took_s, reason = noisy_pass(0.07, SHARED, 10.0)
+    assert (took_s, reason) == (pytest.approx(alone_s, abs=1.0), StopReason.CONVERGED)
+    assert noisy_pass(0.07, SHARED, 1.2) == (pytest.approx(1.1, abs=0.15), StopReason.BUDGET)
+
+
+def test_a_case_that_converges_within_its_share_is_timed_as_without_a_budget() -> None:
+    assert noisy_pass(0.01, SHARED, 1.0) == noisy_pass(0.01, SETTINGS, None)
+
+
+def test_a_budget_that_is_not_enough_and_a_time_limit_are_different_reasons() -> None:
+    values = [1.0 + 0.02 * (number % 2) for number in range(20)]  # 2%: the target needs four times as long
+    reasons = {
+        (elapsed_s, limit_s): stop_reason(values, samples=20, elapsed_s=elapsed_s, settings=SHARED, limit_s=limit_s)
+        for elapsed_s in (0.9, 2.0, 10.0)
+        for limit_s in (2.0, 10.0)
+    }
+    assert reasons == {
+        (0.9, 2.0): None,
+        (0.9, 10.0): None,
+        (2.0, 2.0): StopReason.BUDGET,
+        (2.0, 10.0): None,
+        (10.0, 2.0): StopReason.BUDGET,
+        (10.0, 10.0): StopReason.TIME_LIMIT,
+    }
+
+
+def test_a_case_with_too_few_samples_goes_on_if_enough_fit_within_its_limit() -> None:
+    few = {"values": [1.0] * 3, "samples": 3, "elapsed_s": 1.2, "settings": SHARED}  # ten samples take 4 s
+    assert stop_reason(**few, limit_s=4.1) is None  # type: ignore[arg-type]
+    assert stop_reason(**few, limit_s=3.9) is StopReason.BUDGET  # type: ignore[arg-type]
+
+
+def test_a_share_that_is_shorter_than_a_step_has_three_rounds() -> None:
+    clock = FakeClock()
+    variants = [clock.variant("eager", lambda: 20.0), clock.variant("candidate", lambda: 10.0)]
+    blocks, reason = measure(variants, clock, SHARED, steps_per_block=EACH_ONE, limit_s=1.0)
+    assert (len(blocks), reason) == (3 * 4, StopReason.BUDGET)
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.04])

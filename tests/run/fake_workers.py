@@ -44,6 +44,7 @@ class FakeWorkers:
         self.waiting: set[int] = set()
         self.journal: list[tuple[float, str, str]] = []
         self.measuring: set[int] = set()
+        self.limits_s: list[tuple[str, float | None]] = []  # of timing, by name, in the order of the windows
         self.most_alive = 0
         self.asked_for_stacks: list[int] = []
         self.available_bytes = 100 * 2**30
@@ -87,8 +88,10 @@ class FakeWorkers:
                 self.measuring.discard(ticket)
         return messages
 
-    def proceed(self, ticket: int, stage: Stage) -> None:
+    def proceed(self, ticket: int, stage: Stage, limit_s: float | None = None) -> None:
         assert stage is not Stage.MEASURE or ticket not in self.paused, "a window is open for a worker that is stopped"
+        if stage is Stage.MEASURE:
+            self.limits_s.append((self.names[ticket], limit_s))
         self.waiting.discard(ticket)
 
     def pause(self, ticket: int) -> None:

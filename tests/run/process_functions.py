@@ -18,9 +18,10 @@ import msgspec
 
 from examples import measured
 from torchzoo.files import to_json
+from torchzoo.record import Took
 from torchzoo.run.failures import STACKS_SIGNAL
 from torchzoo.run.lines import write_line
-from torchzoo.run.protocol import Told, encode
+from torchzoo.run.protocol import Proceed, Told, encode
 from torchzoo.run.worker import Request
 from torchzoo.settings import Stage
 
@@ -37,11 +38,12 @@ def tells(argument: bytes, connection: Connection) -> None:
 
 
 def waits(argument: bytes, connection: Connection) -> None:
-    """Answer each stage that it may begin with that stage."""
+    """Answer each permission with its stage, and with how long steps may be timed."""
     _say(connection, encode(Stage.WAIT))
     with os.fdopen(connection.fileno(), "rb", closefd=False) as lines:
         for line in lines:
-            _say(connection, line)
+            permission = msgspec.json.decode(line, type=Proceed)
+            _say(connection, encode(permission.stage), encode(Took(result={"limit_s": permission.limit_s})))
 
 
 def is_killed(argument: bytes, connection: Connection) -> None:

@@ -22,7 +22,7 @@ from torchzoo.machine.differences import machine_kind
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Environment, Failed, FailureKind, Gpu, Record, Skipped
 from torchzoo.run.cluster import ANY, Cluster, ClusterSession, choose_kinds
-from torchzoo.run.host_process import Entered, Finished, HostReady, HostStart
+from torchzoo.run.host_process import Entered, Finished, Given, HostReady, HostStart
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.ray_hosts import ClusterError, Event, Lost
@@ -69,6 +69,7 @@ class FakeHosts:
         self.steps = 0
         self.had: dict[str, list[Case]] = {name: [] for name in hosts}
         self.dismissed: list[str] = []
+        self.shares_s: set[float | None] = set()
         self.events: list[tuple[str, Event]] = []
 
     def begin(self, start: HostStart) -> None:
@@ -98,9 +99,10 @@ class FakeHosts:
             self.hosts[name].is_there = False
             self.events.append((name, Lost(why=why)))
 
-    def give(self, name: str, cases: Sequence[Case]) -> None:
-        self.had[name] += cases
-        self.hosts[name].queue += cases
+    def give(self, name: str, given: Given) -> None:
+        self.had[name] += given.cases
+        self.hosts[name].queue += given.cases
+        self.shares_s.add(given.share_s)
 
     def dismiss(self, name: str) -> None:
         self.hosts[name].is_there = False
@@ -152,7 +154,9 @@ def run(
     cluster = gathered(hosts, said)
     cluster.choose(kind)
     with RunStore(folder) as store:
-        session = ClusterSession(examples.manifest(cases=tuple(some)), planned(some), (), cluster, store)
+        settings = Settings(share_s=1.5)
+        manifest = examples.manifest(cases=tuple(some), settings=settings)
+        session = ClusterSession(manifest, planned(some), (), cluster, store)
         store.begin(session.manifest)
         told = [record for _, record in session.run(lambda *_: None)]
     lines = (folder / "records.jsonl").read_bytes().splitlines()
@@ -175,6 +179,7 @@ def test_hosts_share_the_cases(tmp_path: Path) -> None:
     hosts = FakeHosts({"a": FakeHost(), "b": FakeHost(), "c": FakeHost(lanes=2)})
     counts = Counter(where(run(hosts, cases(20), tmp_path)).values())
     assert all(abs(counts[name] - 5 * host.lanes) <= 1 for name, host in hosts.hosts.items())
+    assert hosts.shares_s == {1.5}
 
 
 def test_the_cases_of_a_lost_host_run_elsewhere(tmp_path: Path) -> None:

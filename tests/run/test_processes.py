@@ -18,7 +18,7 @@ from examples import CASE, ROOT, SPEC, measured
 from torchzoo.devices.foreign import foreign_processes, run_ancestor
 from torchzoo.files import to_json
 from torchzoo.machine.limits import this_thread_on, usable_cores
-from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.record import Failed, FailureKind, Skipped, Took
 from torchzoo.run import lines, protocol
 from torchzoo.run.failures import failure
 from torchzoo.run.interrupts import Interrupts
@@ -146,11 +146,13 @@ def test_a_process_is_stopped_continued_and_killed_with_all_that_it_has_started(
 
 def test_a_worker_proceeds_to_the_stage_that_is_named(pool: Pool) -> None:
     pool.start(1, f"{HERE}:waits", b"{}")
-    for stage in (Stage.MEASURE, Stage.EXAMINE, Stage.CHECK):
-        pool.tell(protocol.Proceed(ticket=1, stage=stage))
+    limits_s = {Stage.MEASURE: 2.5, Stage.EXAMINE: None, Stage.CHECK: None}
+    for stage, limit_s in limits_s.items():
+        pool.tell(protocol.Proceed(ticket=1, stage=stage, limit_s=limit_s))
     found: list[Message] = []
-    until(lambda: found.extend(message for _, message in pool.said()) or len(found) == 4)
-    assert found == [Stage.WAIT, Stage.MEASURE, Stage.EXAMINE, Stage.CHECK]
+    until(lambda: found.extend(message for _, message in pool.said()) or len(found) == 7)
+    said = [message for stage, limit_s in limits_s.items() for message in (stage, Took(result={"limit_s": limit_s}))]
+    assert found == [Stage.WAIT, *said]
     pool.kill(1)
 
 

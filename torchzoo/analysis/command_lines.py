@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import PurePath
 
-from torchzoo.case import AXES, Case
+import msgspec
+
+from torchzoo.case import AXES, Case, Parallel
 from torchzoo.record import Failed, FailureKind, Manifest, Record
 from torchzoo.settings import CacheMode, Settings
 from torchzoo.zoo.programs import run_words
@@ -40,6 +42,42 @@ def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | 
     if case.model.startswith("-"):  # not an option
         found = [*found[1:], "--", case.model]
     return found
+
+
+def again(cases: Iterable[Case], manifest: Manifest, *, time_limit_s: float) -> str:
+    """Return the command that measures these cases of a run again, each with its own time limit.
+
+    Each option has the values of all these cases. So other combinations of them are measured, too.
+    """
+    some = list(cases)
+    models, options = list(dict.fromkeys(case.model for case in some)), list[str]()
+    for axis in AXES:
+        values = dict.fromkeys(axis.text(case) for case in some if axis.of(case) is not None)
+        if axis.name == "parallel":
+            values.pop(Parallel.NONE, None)  # the command says it by `--world 1`
+        if axis.name == "batch_size" and len(values) > 1:
+            values = dict.fromkeys(filter(None, [_given(manifest, axis.options)]))  # else each model's own
+        if values and not all(axis.is_default(case) for case in some):
+            options += [axis.options[0], ",".join(values)]
+    repeats = 1 + max(case.repeat for case in manifest.cases)
+    options += ["--repeats", str(repeats)] if repeats > 1 else []
+    options += ["--devices", ",".join(map(str, manifest.device_indices))] if manifest.device_indices else []
+    options += ["--time-limit", f"{time_limit_s:g}"]
+    options += _settings(msgspec.structs.replace(manifest.settings, time_limit_s=Settings().time_limit_s))
+    for folder in manifest.models_dirs:
+        options += ["--models-dir", folder]
+    has_option = any(model.startswith("-") for model in models)
+    return shell_line([*run_words(), *([*options, "--", *models] if has_option else [*models, *options])])
+
+
+def _given(manifest: Manifest, options: Collection[str]) -> str | None:
+    """The word that one of these options had in the command that made a run, or None."""
+    line = shlex.split(" ".join(manifest.command))
+    for word, after in zip(line, [*line[1:], None], strict=True):
+        option, is_joined, value = word.partition("=")
+        if option in options:
+            return value if is_joined else after
+    return None
 
 
 def of_run(manifest: Manifest) -> str:

@@ -377,7 +377,10 @@ FIGURES: tuple[Figure, ...] = (
     _measured("host_syncs", Unit.TEXT, "why the step waits for the device by nature", "measured.host_syncs"),
     _outcome("threads", Unit.COUNT, "CPU threads of PyTorch"),
     _measured(
-        "stop_reason", Unit.TEXT, "why timing stopped: converged, stably_noisy or time_limit", "measured.stop_reason"
+        "stop_reason",
+        Unit.TEXT,
+        "why timing stopped: converged, stably_noisy, time_limit or budget",
+        "measured.stop_reason",
     ),
     _any("started_at", Unit.TEXT, "UTC, ISO 8601; of the record shown", "shown.started_at"),
     _any("finished_at", Unit.TEXT, "UTC, ISO 8601", "shown.finished_at"),

@@ -26,6 +26,7 @@ MOST_BYTES = 2**63 - 1  # the kernel's type for limits
 MOST_DEVICES = 1000
 LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # PyTorch takes these seeds, and JSON keeps them
 MOST_SECONDS = 1e9  # 30 years: no limit in effect
+_SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +93,16 @@ def seconds(text: str) -> float:
         if 0 < float(text) < float("inf"):
             return min(float(text), MOST_SECONDS)
     raise argparse.ArgumentTypeError(f"expected a positive number of seconds, found '{text}'")
+
+
+def budget(text: str) -> float | str:
+    """A time in seconds, or `auto`: `90`, `90s`, `15m`, `1h`."""
+    if text == plan.AUTO:
+        return text
+    unit = text[-1:] if text[-1:] in _SECONDS_OF else "s"
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        return min(seconds(text.removesuffix(unit)) * _SECONDS_OF[unit], MOST_SECONDS)
+    raise argparse.ArgumentTypeError(f"expected a time such as 90s, 15m or 1h, or {plan.AUTO}, found '{text}'")
 
 
 def share_of(text: str) -> float:

@@ -14,7 +14,7 @@ from torchzoo.commands import run as command
 from torchzoo.commands.executor_options import Engine, executor_of
 from torchzoo.errors import UsageError, unknown
 from torchzoo.report import terminal
-from torchzoo.report.summary import next_steps
+from torchzoo.report.summary import more_time_for, next_steps
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
 from torchzoo.store import read_run
@@ -46,8 +46,9 @@ def measured(models: str | Iterable[str], options: Mapping[str, Any]) -> pd.Data
         with command.started(arguments, ("torchzoo", "run", *line)) as (session, run_store, is_kept):
             finished = command.finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
         results = case_results(finished)
-        if not arguments.quiet and (is_kept or run_store.has_failures):
-            for one in (f"run kept in {finished.path}", *next_steps(results)):
+        if not arguments.quiet:
+            kept = (f"run kept in {finished.path}", *next_steps(results))
+            for one in (*more_time_for(finished, results), *(kept if is_kept or run_store.has_failures else ())):
                 terminal.say(one)
         return to_frame(results)
 

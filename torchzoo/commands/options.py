@@ -22,6 +22,7 @@ from torchzoo.commands.arguments import (
     add_models,
     backends_of,
     batch_sizes,
+    budget,
     choices,
     chosen_models,
     counts,
@@ -157,6 +158,16 @@ _OPTIONS = (
         "S",
         "the most seconds of timing, if the interval stays wide",
         f"{Settings().time_limit_s:g}",
+    ),
+    Option(
+        "--budget",
+        "budget",
+        budget,
+        "T",
+        "how long steps are timed on each device over all cases, such as 90s, 15m or 1h: each case has an equal share, "
+        "and goes beyond it, up to --time-limit, only where that brings its interval down to 1%%; auto: by the number "
+        "of cases",
+        "auto for `torchzoo run` without --time-limit, else none",
     ),
     _limit(
         "--timeout",
@@ -333,6 +344,7 @@ EFFECTS: dict[str, tuple[Callable[[argparse.Namespace, Collection[Case]], bool],
         "its batches are those of evaluation without --bs",
     ),
     "time_limit": (_is_timed, _NOT_TIMED),
+    "budget": (_is_timed, _NOT_TIMED),
     "measure_timeout": (_is_timed, _NOT_TIMED),
     "alone_timeout": (
         lambda asked, cases: Pass.MEMORY_ALONE in (asked.passes or ()) and _compiles(asked, cases),

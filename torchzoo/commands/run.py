@@ -17,7 +17,7 @@ from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.command_lines import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
-from torchzoo.commands.dry_run import show_plan
+from torchzoo.commands.dry_run import budget_words, show_plan
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import Engine, add_executor, executor_of, without_executor
 from torchzoo.commands.options import add_options, run_request, without_effect
@@ -27,12 +27,13 @@ from torchzoo.record import Measured, Outcome
 from torchzoo.report import compile_stats, one_case, terminal, units
 from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import not_measured_line
-from torchzoo.report.summary import before_the_summary, next_steps, summary
+from torchzoo.report.summary import before_the_summary, more_time_for, next_steps, summary
 from torchzoo.report.terminal_report import terminal_table
 from torchzoo.report.text import json_text
 from torchzoo.run.cluster import ClusterSession, new_cluster_run, resumed_cluster_run
 from torchzoo.run.experiment import Experiment, here, planned_here, ready
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.plan import AUTO
 from torchzoo.run.ray_hosts import ClusterError, RayHosts
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import models_of, part_of
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("--dry-run shows the plan as text: leave out --json")
         request = _request(arguments)
         here = planned_here(request) if executor_of(arguments).engine is Engine.LOCAL else None
-        _say_what_has_no_effect(arguments, () if here is None else [one.case for one in here])
+        _say_what_has_no_effect(arguments, () if here is None else [one.case for one in here[0]])
         show_plan(request, here=here)
         return 0
     if executor_of(arguments).engine is Engine.SLURM:
@@ -168,6 +169,8 @@ def _say_what_has_no_effect(arguments: argparse.Namespace, cases: Collection[Cas
 
 def _request(arguments: argparse.Namespace) -> RunRequest:
     request = run_request(arguments)
+    if arguments.budget is None and arguments.time_limit is None:
+        request = msgspec.structs.replace(request, budget=AUTO)
     return request if arguments.part is None else part_of(request, *arguments.part)
 
 
@@ -210,6 +213,9 @@ def finish(
 
     An interrupt prints the command that resumes the run.
     """
+    shared = budget_words(session.manifest.settings.share_s, session.left, session.lanes)
+    if shared and not quiet:
+        terminal.say(shared)
     total, records = len(session.manifest.cases), list(session.done)
     progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
     try:
@@ -240,6 +246,8 @@ def _say_where(finished: Run, *, is_kept: bool, quiet: bool) -> None:
         terminal.say(f"logs are kept in {finished.path}")
     if quiet:
         return
+    for line in more_time_for(finished, results):
+        terminal.say(line)
     if is_kept or has_failed:
         for line in next_steps(results):
             terminal.say(line)

@@ -21,13 +21,17 @@ from torchzoo.settings import Settings
 # When to stop: the idea is that of nvbench's stopping criteria (github.com/NVIDIA/nvbench).
 
 
-def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, settings: Settings) -> StopReason | None:
+def stop_reason(
+    values: Sequence[float], *, samples: int, elapsed_s: float, settings: Settings, limit_s: float | None = None
+) -> StopReason | None:
     """Return the reason to stop now, or None to go on.
 
     - `converged`: the half-width of the 95% interval is within the target.
     - `stably_noisy`: the spread no longer changes, and at the time limit the half-width would still be more than twice
       the target (the half-width shrinks with the square root of time).
     - `time_limit`: the time limit is reached.
+    - `budget`: the case has had its share of the run's budget, and would not converge within `limit_s`; or that time is
+      over. Only a case with a share (`settings.share_s`) stops so.
 
     The least time is that of the settings, or half of the limit where that is shorter.
 
@@ -36,18 +40,24 @@ def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, sett
         samples: timed steps so far, of the variant that has fewest.
         elapsed_s: since the pass began.
         settings: the limits.
+        limit_s: the most time that the run's budget gives this case; None: the time limit of the settings.
     """
-    limit_s = settings.time_limit_s
-    enough = samples >= settings.min_samples and elapsed_s >= min(settings.min_time_s, limit_s / 2)
-    if enough:
+    longest_s = settings.time_limit_s
+    limit_s = longest_s if limit_s is None else limit_s
+    needed_s = stats.time_to_reach(settings.target_half_width, values, elapsed_s)
+    if samples >= settings.min_samples and elapsed_s >= min(settings.min_time_s, limit_s / 2):
         estimate = stats.median_estimate(values)
-        reached = estimate.confidence >= 0.95
+        reached = estimate.confidence >= stats.STATED_CONFIDENCE
         if reached and estimate.relative_half_width <= settings.target_half_width:
             return StopReason.CONVERGED
-        needed_s = elapsed_s * (estimate.relative_half_width / settings.target_half_width) ** 2
-        if reached and elapsed_s >= limit_s / 3 and needed_s > 4 * limit_s and _is_stable(values):
+        if reached and elapsed_s >= longest_s / 3 and needed_s > 4 * longest_s and _is_stable(values):
             return StopReason.STABLY_NOISY
-    return StopReason.TIME_LIMIT if elapsed_s >= limit_s else None
+    if elapsed_s >= limit_s:
+        return StopReason.TIME_LIMIT if limit_s >= longest_s else StopReason.BUDGET
+    if settings.share_s is not None and elapsed_s >= settings.share_s:
+        needed_s = max(needed_s, elapsed_s / samples * settings.min_samples)
+        return StopReason.BUDGET if needed_s > limit_s else None
+    return None
 
 
 def _is_stable(values: Sequence[float]) -> bool:
@@ -224,6 +234,7 @@ def measure_latency(
     gate: HostGate,
     settings: Settings,
     *,
+    limit_s: float | None = None,
     steps_per_block: dict[str, int],
     collect: Callable[[], object] = gc.collect,
     reference: Callable[[float], float | None] = lambda _: None,
@@ -236,19 +247,22 @@ def measure_latency(
     (`collect`), and the stopping rule is evaluated. A quick step takes longer after a pause. So where a variant is
     quick, one more step is taken first, and not timed, whichever variant comes first. The rule is evaluated only after
     the number of rounds has grown by a fifth: each evaluation is another chance that values which are close by luck end
-    the pass too early.
+    the pass too early. At the end of the case's share of a budget (`settings.share_s`) it is evaluated in any case.
 
     After each block the host takes its reference work.
 
     The gate checks the host after each block, and after a pause. If a check finds the host slow, the whole round is set
     aside, the gate waits, steps are taken until they are steady on the cores that it chose, and the round is measured
     again. Measured times do not decide on it, and both variants of a round are set aside together, so the rule favours
-    neither. These rounds and waits may take as long as the settings' time limit. After that all rounds count, with
-    those that were set aside.
+    neither. These rounds and waits may take `limit_s`, too. After that all rounds count, with those that were set
+    aside.
+
+    `limit_s` is the most time that the rounds may take, where a run's budget gives the case less than the settings.
     """
+    limit_s = settings.time_limit_s if limit_s is None else limit_s
     rounds: list[_Round] = []
     orders = _rounds_of(variants, has_slow_steps=max(steps_per_block.values()) == 1)
-    rule = _Rule(variants, steps_per_block, settings)
+    rule = _Rule(variants, steps_per_block, settings, limit_s)
     lost_s, gave_up, other_steps = 0.0, False, 0
     has_paused, paused = True, clock.now_ns()
     while True:
@@ -262,16 +276,16 @@ def measure_latency(
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
         if is_slow and not gave_up:
             collect()
-            gate.wait(max(0.0, settings.time_limit_s - lost_s))
+            gate.wait(max(0.0, limit_s - lost_s))
             other_steps += sum(step_until_steady(variant, clock).steps for variant in variants)
             lost_s += (clock.now_ns() - began) / 1e9
-            gave_up = lost_s >= settings.time_limit_s
+            gave_up = lost_s >= limit_s
             if not gave_up:
                 has_paused = True
                 continue
         that_count = [one for one in rounds if gave_up or not one.is_slow]
         elapsed_s = sum(one.took_s for one in that_count)
-        has_paused = elapsed_s >= settings.time_limit_s or (clock.now_ns() - paused) / 1e9 >= PAUSE_AFTER_S
+        has_paused = rule.is_due(elapsed_s) or (clock.now_ns() - paused) / 1e9 >= PAUSE_AFTER_S
         if has_paused:
             collect()
             counted = [block for one in that_count for block in one.blocks]
@@ -288,24 +302,34 @@ def measure_latency(
 
 
 class _Rule:
-    """The stopping rule, evaluated only after the number of values has grown by a fifth."""
+    """The stopping rule, evaluated only after the number of values has grown by a fifth, or when it is due."""
 
-    def __init__(self, variants: Sequence[Variant], steps_per_block: dict[str, int], settings: Settings) -> None:
+    def __init__(
+        self, variants: Sequence[Variant], steps_per_block: dict[str, int], settings: Settings, limit_s: float
+    ) -> None:
         self._variants = variants
         self._least_steps = min(steps_per_block.values())
         self._settings = settings
+        self._limit_s = limit_s
+        self._due_s = limit_s if settings.share_s is None else min(settings.share_s, limit_s)
         self._next_look = 1
+
+    def is_due(self, elapsed_s: float) -> bool:
+        """Whether the rule must be evaluated now: the share of a budget is over, or the time limit is reached."""
+        return elapsed_s >= self._due_s
 
     def reason(self, blocks: Sequence[Block], elapsed_s: float) -> StopReason | None:
         """Return why the pass is over after these blocks, or None if it goes on."""
         is_alone = len(self._variants) == 1
         count = len(blocks) if is_alone else len(blocks) // 4
-        if count < self._next_look and elapsed_s < self._settings.time_limit_s:
+        if count < self._next_look and not self.is_due(elapsed_s):
             return None
+        if self.is_due(elapsed_s):
+            self._due_s = self._limit_s
         self._next_look = int(1.2 * count) + 1
         values = stats.block_times_s(blocks, self._variants[0].name) if is_alone else stats.quad_ratios(blocks)
         samples = len(blocks) // len(self._variants) * self._least_steps
-        return stop_reason(values, samples=samples, elapsed_s=elapsed_s, settings=self._settings)
+        return stop_reason(values, samples=samples, elapsed_s=elapsed_s, settings=self._settings, limit_s=self._limit_s)
 
 
 def _one_round(

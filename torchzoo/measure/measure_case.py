@@ -85,8 +85,9 @@ class Assignment:
     gate: HostGate | None = None  # watches the host for the first rank; None: the host is never slow
     lines: Sequence[Line] = ()  # to the other ranks of a case that has several
     tell: Callable[[Stage], object] = lambda _: None  # is called with each stage as it begins
-    #: Returns when this case may be measured alone. Until then other cases are prepared at the same time.
-    window: Callable[[], object] = lambda: None
+    #: Returns when this case may be measured alone, with the most seconds of timing (None: as the settings say). Until
+    #: then other cases are prepared at the same time.
+    window: Callable[[], float | None] = lambda: None
     #: Is called with the figures after the timing, and before the check: they count even if a later stage fails.
     keep: Callable[[Measured], object] = lambda _: None
 
@@ -208,9 +209,9 @@ def _time_model(given: Assignment, ranks: CaseRanks, stages: Stages) -> tuple[Me
 
     with ranks.quiet():
         stages.enter(Stage.WAIT)
-        given.window()
+        limit_s = given.window()
         stages.enter(Stage.MEASURE)
-        timing = _time_in_turns(ranks, runs, settings, stages)
+        timing = _time_in_turns(ranks, runs, settings, stages, limit_s)
         if case.mode is Mode.TRAIN:
             with stages.part("finite"):
                 _require_finite(ranks, runs, timing.latency)
@@ -378,7 +379,9 @@ def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[fl
         run.steps += HOST_SHARE_STEPS
 
 
-def _time_in_turns(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings, stages: Stages) -> _Timing:
+def _time_in_turns(
+    ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Settings, stages: Stages, limit_s: float | None
+) -> _Timing:
     """Wait until the devices are idle and the host is fast, step until steps are steady, and time blocks in turns.
 
     Then time steps back to back.
@@ -406,6 +409,7 @@ def _time_in_turns(ranks: CaseRanks, runs: Sequence[_VariantRun], settings: Sett
             clock,
             gate,
             settings,
+            limit_s=limit_s,
             steps_per_block=steps_per_block,
             collect=collect,
             reference=reference.take_s,

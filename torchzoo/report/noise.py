@@ -41,8 +41,8 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     medians_s: tuple[float, ...]
 
 
-#: With fewer rounds than this no interval holds at 95%; more than so many times the rounds are not proposed.
-ROUNDS_FOR_95, MOST_MORE = 6, 4
+#: More than so many times the rounds are not proposed.
+MOST_MORE = 4
 
 
 class MoreTime(NamedTuple):
@@ -56,13 +56,11 @@ class MoreTime(NamedTuple):
 
 def more_time(measured: Measured) -> MoreTime | None:
     """Return the time limit that would narrow the interval to the target, or by half; None for a single round."""
-    is_paired = CANDIDATE_VARIANT in measured.variants
-    values = stats.quad_ratios(measured.blocks) if is_paired else stats.block_times_s(measured.blocks, EAGER_VARIANT)
+    values, took_s = _values(measured), _took_s(measured)
     if len(values) < 2:
         return None
-    took_s = sum(sum(block.samples_s) for block in measured.blocks)
     enough = (stats.expected_half_width(values, 1) / Settings().target_half_width) ** 2
-    rounds = max(ROUNDS_FOR_95, min(math.ceil(enough), MOST_MORE * len(values)))
+    rounds = max(stats.VALUES_FOR_95, min(math.ceil(enough), MOST_MORE * len(values)))
     limit_s = took_s / len(values) * rounds
     unit_s = 10 ** (math.floor(math.log10(limit_s)) - 1)  # two digits
     return MoreTime(
@@ -71,6 +69,34 @@ def more_time(measured: Measured) -> MoreTime | None:
         limit_s=math.ceil(limit_s / unit_s) * unit_s,
         half_width=stats.expected_half_width(values, rounds),
     )
+
+
+class NeededTime(NamedTuple):
+    """The time that one process took, and about what it needs until its interval has the width that was asked for."""
+
+    took_s: float
+    needed_s: float
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the interval is wider than that, or does not hold at 95%."""
+        return self.needed_s > self.took_s
+
+
+def needed_time(measured: Measured, half_width: float) -> NeededTime:
+    """Return the time that a process needs for an interval of this relative half-width."""
+    took_s = _took_s(measured)
+    return NeededTime(took_s, stats.time_to_reach(half_width, _values(measured), took_s))
+
+
+def _values(measured: Measured) -> list[float]:
+    """The values of which the stopping rule looks at the median."""
+    is_paired = CANDIDATE_VARIANT in measured.variants
+    return stats.quad_ratios(measured.blocks) if is_paired else stats.block_times_s(measured.blocks, EAGER_VARIANT)
+
+
+def _took_s(measured: Measured) -> float:
+    return sum(sum(block.samples_s) for block in measured.blocks)
 
 
 def noise_of(run: Run) -> tuple[Noise, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.analysis.command_lines import shell_line
+from torchzoo.analysis.command_lines import again, shell_line
 from torchzoo.analysis.totals import ALL, CaseRatios, Total, speedups_by_group, total
 from torchzoo.case import Mode
 from torchzoo.record import Checked, Measured, Record
 from torchzoo.report import terminal, units
-from torchzoo.report.noise import noise_of
+from torchzoo.report.noise import needed_time, noise_of
 from torchzoo.report.overview import percent
 from torchzoo.report.progress import MOST_LANES
 from torchzoo.settings import Stage
@@ -147,6 +148,36 @@ def next_steps(results: Sequence[CaseResult]) -> list[str]:
         f"all in a browser: {shell_line(['torchzoo', 'report', *runs, '--format', 'html', '-o', 'report.html'])}",
         *(f"what failed, again: {line}" for line in again),
     ]
+
+
+#: A case that needs longer than this for its interval is out of reach, and a time limit has so much to spare: the time
+#: that a few rounds let expect is often too short.
+MOST_NEEDED_S, SPARE = 60.0, 1.5
+
+
+def more_time_for(run: Run, results: Sequence[CaseResult]) -> list[str]:
+    """Return a line on the cases with wide intervals: the time that they need, and the command; none for one case."""
+    half_width = run.manifest.settings.target_half_width
+    needed = {
+        result.case: [needed_time(one, half_width) for one in result.measured] for result in results if result.measured
+    }
+    wide = {case: times for case, times in needed.items() if any(one.is_wide for one in times)}
+    if len(results) < 2 or not wide:
+        return []
+    longest_s = {case: max(one.needed_s for one in times) for case, times in wide.items()}
+    far = [case for case, needed_s in longest_s.items() if needed_s > MOST_NEEDED_S]
+    near = [case for case in wide if case not in far]
+    parts = [f"{len(wide)} of {len(needed)} cases have intervals wider than ±{100 * half_width:g}%"]
+    if far:
+        labels = units.first_few([case.label() for case in far], MOST_LABELS)
+        parts.append(f"out of reach on this host with {MOST_NEEDED_S:g} s each: {labels}")
+    if near:
+        whole_s = sum(one.needed_s for case in near for one in wide[case])
+        limit_s = math.ceil(SPARE * max(longest_s[case] for case in near))
+        line = again(near, run.manifest, time_limit_s=limit_s)
+        which = f"the other {len(near)} need" if far else "they need" if len(near) > 1 else "it needs"
+        parts.append(f"{which} about {units.duration(whole_s)} of timing: {line}")
+    return ["; ".join(parts)]
 
 
 def before_the_summary(run: Run) -> list[str]:

@@ -25,6 +25,14 @@ def seconds(value_s: float) -> str:
     return _scaled(value_s, _SECONDS)
 
 
+def duration(value_s: float) -> str:
+    """`45 s`, `2m 23s`, `1h 5m`."""
+    whole = round(value_s)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60}m {whole % 60}s" if whole < 3600 else f"{whole // 3600}h {whole % 3600 // 60}m"
+
+
 def size(value_bytes: int | None) -> str:
     """`1.50 GiB`, `12.0 MiB`; `-` for None."""
     return "-" if value_bytes is None else _scaled(value_bytes, _BYTES)

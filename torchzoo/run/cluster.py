@@ -20,10 +20,10 @@ from torchzoo.case import Case
 from torchzoo.errors import UsageError
 from torchzoo.machine.differences import MachineKind, differences_of_kinds, machine_kind
 from torchzoo.record import Failed, FailureKind, Host, Manifest, Record
-from torchzoo.run import plan
+from torchzoo.run import budget, plan
 from torchzoo.run.debugging import kept
 from torchzoo.run.experiment import OnStage, make_manifest, rest_of, tuned_batches, tuned_on
-from torchzoo.run.host_process import Entered, Finished, HostReady, HostStart
+from torchzoo.run.host_process import Entered, Finished, Given, HostReady, HostStart
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
@@ -349,7 +349,7 @@ class ClusterSession:
     def _give(self, queue: CaseQueue) -> None:
         for name in self._cluster.ready:
             if cases := queue.take(name):
-                self._cluster.hosts.give(name, cases)
+                self._cluster.hosts.give(name, Given(cases=tuple(cases), share_s=self.manifest.settings.share_s))
 
     def _check_that_hosts_are_left(self, queue: CaseQueue) -> None:
         if self._cluster.hosts.expected():
@@ -389,7 +389,9 @@ def new_cluster_run(
     first = next(iter(cluster.ready.values()))
     axes = plan.axes_on(request.axes, first.machine)
     planned = plan.make_plan(models, axes, _missing(cluster), tuned_on(first.machine, axes.devices, tuned))
-    settings = msgspec.structs.replace(first.settings, jobs=min(first.settings.jobs, len(planned)))
+    lanes = [lane for ready in cluster.ready.values() for lane in ready.lanes]
+    share_s = budget.share_s(request.budget, request.settings, planned, lanes)
+    settings = msgspec.structs.replace(first.settings, jobs=min(first.settings.jobs, len(planned)), share_s=share_s)
     manifest = make_manifest(request, settings, first.machine, models, planned)
     manifest = msgspec.structs.replace(manifest, undisturbed_loop_s=first.undisturbed_loop_s)
     manifest = _with_hosts(manifest, cluster.ready)

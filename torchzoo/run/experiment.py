@@ -25,7 +25,7 @@ from torchzoo.machine.differences import machine_differences
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.measure.fresh_turns import TurnsOf
 from torchzoo.record import BatchCurve, Environment, Manifest, Record, RecordKey, Skipped
-from torchzoo.run import batches, plan
+from torchzoo.run import batches, budget, plan
 from torchzoo.run.batches import best_batch
 from torchzoo.run.debugging import kept
 from torchzoo.run.lanes import Lane
@@ -92,6 +92,11 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(record for part in self.parts.values() for record in part.done)
 
     @property
+    def left(self) -> Plan:
+        """The processes that are left of all runs."""
+        return _left(self.parts)
+
+    @property
     def total(self) -> int:
         """The number of cases of all runs, with those that have records."""
         return sum(len(part.manifest.cases) for part in self.parts.values())
@@ -127,6 +132,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
                 curves = {curve.case: curve.samples_per_s for curve in part.manifest.batch_curves}
                 whole = msgspec.structs.replace(record, batch_curve=curves.get(record.case.tuning_case()))
                 yield planned.environment, kept(part.store, whole, part.manifest)
+
+
+def _left(parts: Mapping[str, Part]) -> Plan:
+    return tuple(planned for part in parts.values() for planned in part.left)
 
 
 def here(store: RunStore) -> Stores:
@@ -228,6 +237,10 @@ def ready(
                 axes = msgspec.structs.replace(request.axes, devices=(parts[name].machine.default_device,))
                 request = msgspec.structs.replace(request, axes=axes)
         lanes = _lanes(parts)
+        share_s = None
+        if request is not None and turns_of is None:
+            left = _left(parts)
+            share_s = budget.share_s(request.budget, request.settings, left, lanes)
         runs = {}
         for name, part in parts.items():
             speed_s = None
@@ -236,7 +249,8 @@ def ready(
             elif lanes:  # else nothing is left
                 speed_s = part.pool.host_speed(lanes)
             if not part.store.resume:
-                manifest = msgspec.structs.replace(part.manifest, undisturbed_loop_s=speed_s)
+                settings = msgspec.structs.replace(part.manifest.settings, share_s=share_s)
+                manifest = msgspec.structs.replace(part.manifest, settings=settings, undisturbed_loop_s=speed_s)
                 parts[name] = msgspec.structs.replace(part, manifest=manifest)
                 part.store.begin(manifest)
             looks_s = (part.manifest.undisturbed_loop_s, speed_s)
@@ -343,8 +357,10 @@ def _pool(software: Software, libraries: Sequence[str], settings: Settings) -> P
     return Pool(libraries, limit_s, name=software.name, python=software.python, variables=software.variables)
 
 
-def planned_here(request: RunRequest) -> Plan:
-    """The cases of a request on this machine, as `ready` plans them. No batch size `auto` is searched for.
+def planned_here(request: RunRequest) -> tuple[Plan, tuple[Lane, ...]]:
+    """The cases of a request on this machine, as `ready` plans them, and the lanes for those that can run.
+
+    No batch size `auto` is searched for.
 
     Raises:
         UsageError, CatalogError, ServerError: the request can't be carried out.
@@ -356,7 +372,10 @@ def planned_here(request: RunRequest) -> Plan:
         machine = pool.machine_info()
         axes = plan.axes_on(request.axes, machine)
         lacking = pool.missing(readable(models), axes.backends)
-    return plan.make_plan(models, axes, lacking, tuned_on(machine, axes.devices, tuned))
+    planned = plan.make_plan(models, axes, lacking, tuned_on(machine, axes.devices, tuned))
+    settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
+    worlds = [one.case.world for one in planned]
+    return planned, lanes_for(axes.devices, request.device_indices, settings, machine, worlds)
 
 
 def _check_jobs(request: RunRequest) -> None:

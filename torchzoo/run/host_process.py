@@ -2,7 +2,7 @@
 
     PYTHON -P -m torchzoo.run.host_process
 
-Standard input has lines of JSON: a `HostStart`, and then lists of cases, which are added to those that run. Standard
+Standard input has lines of JSON: a `HostStart`, and then `Given` cases, which are added to those that run. Standard
 output has a line for each `Answer`; what libraries print goes to standard error. When standard input ends, the runner
 is gone: then the process ends its workers and itself.
 """
@@ -15,11 +15,13 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import msgspec
 
+from torchzoo.bounds import LimitSeconds
 from torchzoo.case import Backend, Case
 from torchzoo.errors import TorchzooError, one_line
 from torchzoo.files import safe_name, to_json
@@ -28,7 +30,7 @@ from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.lanes import Lane
 from torchzoo.run.lines import write_line
-from torchzoo.run.plan import PlannedCase
+from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.pool import Pool, PoolRun, PoolWorkers
 from torchzoo.run.resources import lanes_for, missing, own_cores, to_preload, with_jobs
 from torchzoo.run.scheduler import READY_FACTOR, Scheduler
@@ -57,6 +59,13 @@ class HostStart(msgspec.Struct, frozen=True, kw_only=True):
     worlds: tuple[int, ...] = (1,)
     settings: Settings
     jobs: int | None = None
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """Cases for a host, and what each has of the run's budget: `Settings.share_s`, known once all hosts are ready."""
+
+    cases: tuple[Case, ...]
+    share_s: LimitSeconds | None = None
 
 
 class HostReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -116,6 +125,10 @@ class _Connection:
     def start(self) -> HostStart:
         return msgspec.json.decode(self._lines.get(), type=HostStart)
 
+    def first_cases(self) -> Given:
+        """Wait for the first cases."""
+        return msgspec.json.decode(self._lines.get(), type=Given)
+
     def new_cases(self) -> tuple[Case, ...]:
         """The cases that have come since the last call."""
         with contextlib.suppress(BlockingIOError):
@@ -123,7 +136,7 @@ class _Connection:
         found: tuple[Case, ...] = ()
         with contextlib.suppress(Empty):
             while True:
-                found += msgspec.json.decode(self._lines.get_nowait(), type=tuple[Case, ...])
+                found += msgspec.json.decode(self._lines.get_nowait(), type=Given).cases
         return found
 
     def tell(self, answer: Answer) -> None:
@@ -166,8 +179,16 @@ def _serve(runner: _Connection) -> None:
             undisturbed_loop_s=speed_s,
         )
     )
+    with contextlib.ExitStack() as until_given:
+        until_given.callback(server.close)
+        first = runner.first_cases()
+        until_given.pop_all()  # the workers' context closes the server
+    settings = msgspec.structs.replace(settings, share_s=first.share_s)
     run = PoolRun(pool=server, settings=settings, undisturbed_loop_s=speed_s)
     workers = PoolWorkers({"": run}, own_cores=own_cores(), woken_by=(runner.woken,))
+
+    def plan_of(cases: Iterable[Case]) -> Plan:
+        return tuple(PlannedCase(case=case, spec=specs[case.model]) for case in cases)
 
     with tempfile.TemporaryDirectory(prefix="torchzoo-host-") as logs, workers:
         scheduler = Scheduler(
@@ -176,9 +197,9 @@ def _serve(runner: _Connection) -> None:
             settings,
             log_path=lambda planned: Path(logs) / f"{safe_name(planned.case.label())}.log",
             on_stage=lambda case, lane, stage: runner.tell(Entered(case=case, lane=lane, stage=stage)),
-            more=lambda: tuple(PlannedCase(case=case, spec=specs[case.model]) for case in runner.new_cases()),
+            more=lambda: plan_of(runner.new_cases()),
         )
-        for record in scheduler.run(()):
+        for record in scheduler.run(plan_of(first.cases)):
             runner.tell_record(record)
 
 

@@ -622,8 +622,8 @@ class PoolWorkers:
             raise KeyboardInterrupt
         return [message for pool in self._pools if pool.file in ready or pool.has_unread for message in pool.said()]
 
-    def proceed(self, ticket: int, stage: Stage) -> None:
-        self._pool_of[ticket].tell(protocol.Proceed(ticket=ticket, stage=stage))
+    def proceed(self, ticket: int, stage: Stage, limit_s: float | None = None) -> None:
+        self._pool_of[ticket].tell(protocol.Proceed(ticket=ticket, stage=stage, limit_s=limit_s))
 
     def pause(self, ticket: int) -> None:
         self._pool_of[ticket].pause(ticket)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.bounds import LimitSeconds
 from torchzoo.files import to_json
 from torchzoo.record import Outcome
 from torchzoo.run.workers import Timed
@@ -36,10 +37,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Proceed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Let a worker that waits begin this stage."""
+    """Let a worker that waits begin this stage. The server passes the line on to the worker."""
 
     ticket: int
     stage: Stage
+    limit_s: LimitSeconds | None = None  # of timing, from the run's budget; None: that of the settings
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, tag=True):

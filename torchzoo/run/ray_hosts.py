@@ -22,11 +22,10 @@ from typing import Any
 import msgspec
 
 import torchzoo
-from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.files import to_json
 from torchzoo.machine.facts import VARIABLE_PREFIXES
-from torchzoo.run.host_process import Answer, Entered, Finished, HostReady, HostRefused, HostStart
+from torchzoo.run.host_process import Answer, Entered, Finished, Given, HostReady, HostRefused, HostStart
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import CPU
 
@@ -203,9 +202,9 @@ class RayHosts:
                 f"the Ray cluster has no host for cases on {' and '.join(self._devices) or 'any device'}"
             )
 
-    def give(self, name: str, cases: Sequence[Case]) -> None:
+    def give(self, name: str, given: Given) -> None:
         """Give a host cases to run. If the host is gone, that is an event, not an error."""
-        self._placed[name].actor.give.remote(to_json(cases))
+        self._placed[name].actor.give.remote(to_json(given))
 
     def dismiss(self, name: str) -> None:
         """End the process of a host."""

@@ -7,6 +7,7 @@ import sys
 import msgspec
 
 from torchzoo.case import Axes
+from torchzoo.run.budget import Budget
 from torchzoo.settings import Settings
 
 
@@ -22,13 +23,15 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The models, the axes and the settings of a new run.
 
     `axes.devices` may be empty. The run then uses the accelerator, or the CPU where there is none.
-    `settings.jobs` and `settings.compile_threads` are not used: they follow from `jobs` and from the machine.
+    `settings.jobs` and `settings.compile_threads` are not used: they follow from `jobs` and from the machine. So does
+    `settings.share_s`, from `budget`, the cases and the machine.
     """
 
     patterns: tuple[str, ...]  # model names, globs, domains or `all`
     suites: tuple[str, ...] = ()
     axes: Axes
     settings: Settings
+    budget: Budget | None = None  # of timing, on each lane; None: none, each case may take `settings.time_limit_s`
     jobs: int | None = None  # None: as many as the cores allow
     device_indices: tuple[int, ...] | None = None
     models_dirs: tuple[str, ...] = ()

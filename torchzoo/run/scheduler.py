@@ -21,6 +21,7 @@ import msgspec
 
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Record, Skipped, Took
+from torchzoo.run.budget import LaneBudgets
 from torchzoo.run.failures import died, garbled, late
 from torchzoo.run.lanes import Lane
 from torchzoo.run.lines import Garbled
@@ -77,7 +78,8 @@ class Scheduler:
         self.now_s = now_s
         self.running: dict[int, Running] = {}
         self.room = Room(workers, self.running, settings.jobs)
-        self.windows = Windows(workers, self.running, now_s)
+        self.budgets = LaneBudgets(settings)
+        self.windows = Windows(workers, self.running, now_s, self.budgets)
         self.tickets = 0
         self.lanes_of_turns: dict[Case, Lane] = {}
         self.alone: dict[tuple[Case, str], Alone | Skipped | Failed] = {}  # by case and environment
@@ -290,6 +292,7 @@ class Scheduler:
                 self.on_stage(worker.planned.case, worker.lane, message)
             case Timed():
                 worker.timed = message.measured
+                self.budgets.spend(ticket, message.measured)
             case Garbled():
                 worker.outcome = garbled(worker.name, message.what, worker.stage, worker.log)
                 worker.deadline_s = -math.inf
@@ -298,6 +301,8 @@ class Scheduler:
                 worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log, who=worker.name)
                 worker.deadline_s = -math.inf
             case _:
+                if isinstance(message, Measured):
+                    self.budgets.spend(ticket, message)
                 worker.outcome = message
                 worker.deadline_s = self.now_s() + ANSWER_TO_EXIT_S
                 self.windows.close(ticket)

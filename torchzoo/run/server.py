@@ -120,7 +120,7 @@ class Server:
                 self._start(request)
             case protocol.Proceed():
                 with contextlib.suppress(OSError):  # the process has just ended
-                    self._processes[request.ticket].channel.send(to_json(request.stage) + b"\n")
+                    self._processes[request.ticket].channel.send(to_json(request) + b"\n")
             case protocol.Pause():
                 self._signal(request.ticket, signal.SIGSTOP)
                 self._answer(protocol.Done())

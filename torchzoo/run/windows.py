@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from torchzoo.case import Case
+from torchzoo.run.budget import LaneBudgets
 from torchzoo.run.lanes import Lane
 from torchzoo.run.workers import Running, Workers
 from torchzoo.settings import Stage
@@ -39,6 +40,7 @@ class Windows:
     workers: Workers
     running: dict[int, Running]
     now_s: Callable[[], float]
+    budgets: LaneBudgets
     waiting: dict[int, float] = field(default_factory=dict)  # by ticket, when it asked for a window; in that order
     share: frozenset[int] = frozenset()  # tickets that this epoch measures in any case
     chosen: deque[int] = field(default_factory=deque)  # those of them that it has yet to measure
@@ -165,7 +167,7 @@ class Windows:
                 self._pause(ticket)
         for ticket in opening:
             self._resume(ticket)
-            self.workers.proceed(ticket, Stage.MEASURE)
+            self.workers.proceed(ticket, Stage.MEASURE, self.budgets.open(ticket, self.running[ticket].lane))
             self.running[ticket].deadline_s = self.now_s() + ANSWER_TO_OPENING_S
 
     def _opens(self, ticket: int, before: Iterable[Lane]) -> bool:

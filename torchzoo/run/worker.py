@@ -97,9 +97,10 @@ def work(argument: bytes, connection: Connection) -> None:
             # Other cases with several ranks are measured on these devices, or others use the memory.
             wait_for(Stage.CHECK if new is Stage.HOLD else Stage.EXAMINE)
 
-    def wait_for(stage: Stage) -> None:
-        permitted = permissions.get()
-        assert permitted is stage, f"{stage} comes next, not {permitted}"
+    def wait_for(stage: Stage) -> protocol.Proceed:
+        permission = permissions.get()
+        assert permission.stage is stage, f"{stage} comes next, not {permission.stage}"
+        return permission
 
     tracing = contextlib.ExitStack()
     ranks = _fork_ranks(request, connection)
@@ -107,10 +108,11 @@ def work(argument: bytes, connection: Connection) -> None:
     own_cores = request.lane.cores_of(0)
     permissions = _listen(connection)
 
-    def window() -> None:
-        wait_for(Stage.MEASURE)
+    def window() -> float | None:
+        permission = wait_for(Stage.MEASURE)
         if own_cores:  # else its threads stay where they are: OpenMP may have bound each to a core
             pin(own_cores)
+        return permission.limit_s
 
     watch = Watch(
         ranks,
@@ -222,7 +224,7 @@ def _limit_compile_processes(request: Request) -> None:
 def _measure(
     request: Request,
     tell: Callable[[Stage], None],
-    window: Callable[[], object],
+    window: Callable[[], float | None],
     ranks: Sequence[Rank],
     keep: Callable[[Measured], object],
 ) -> Measured | Checked | Took:
@@ -252,23 +254,23 @@ def _measure(
         return Took(result={})
 
 
-def _listen(connection: Connection) -> queue.SimpleQueue[Stage]:
-    """Return a queue of the stages that the runner lets this worker begin.
+def _listen(connection: Connection) -> queue.SimpleQueue[protocol.Proceed]:
+    """Return a queue of the permissions that the runner gives this worker, each to begin a stage.
 
     If the runner or the server is gone, the worker ends itself.
     """
-    stages: queue.SimpleQueue[Stage] = queue.SimpleQueue()
+    permissions: queue.SimpleQueue[protocol.Proceed] = queue.SimpleQueue()
 
     def listen() -> None:
         reader = os.fdopen(connection.fileno(), "rb", closefd=False)
         with contextlib.suppress(OSError):
             for line in reader:
-                stages.put(msgspec.json.decode(line, type=Stage))
+                permissions.put(msgspec.json.decode(line, type=protocol.Proceed))
         os.killpg(0, signal.SIGKILL)
 
     os.register_at_fork(after_in_child=connection.close)  # compilers' processes have nothing to say
     threading.Thread(target=listen, daemon=True, name="torchzoo-parent").start()
-    return stages
+    return permissions
 
 
 def _set_environment(request: Request) -> None:

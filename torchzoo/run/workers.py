@@ -48,8 +48,11 @@ class Workers(Protocol):
         """The messages that came within `timeout_s`, each with its ticket. `Exited` is a ticket's last message."""
         ...
 
-    def proceed(self, ticket: int, stage: Stage) -> None:
-        """Let a worker that waits begin this stage: measuring, its check, or, with several ranks, examining."""
+    def proceed(self, ticket: int, stage: Stage, limit_s: float | None = None) -> None:
+        """Let a worker that waits begin this stage: measuring, its check, or, with several ranks, examining.
+
+        `limit_s` is the most time that a worker may time steps when it is measured; None: as its settings say.
+        """
         ...
 
     def pause(self, ticket: int) -> None:
