@@ -11,7 +11,8 @@ from user_models import make_folder
 def lines_of(tmp_path: Path, *words: str) -> list[str]:
     """What it prints of two models, with the folder of a run that it must not write."""
     for name in ("one", "two"):
-        make_folder(tmp_path / "zoo", name)
+        if not (tmp_path / "zoo" / name).exists():
+            make_folder(tmp_path / "zoo", name)
     folders = ["--models-dir", str(tmp_path / "zoo"), "-o", str(tmp_path / "run")]
     done = torchzoo("run", "one", "two", "-d", "cpu", *folders, *words, "--dry-run")
     assert done.returncode == 0, done.stderr

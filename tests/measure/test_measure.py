@@ -234,15 +234,17 @@ def test_a_case_that_converges_within_its_share_is_timed_as_without_a_budget() -
 
 
 def test_a_budget_that_is_not_enough_and_a_time_limit_are_different_reasons() -> None:
-    values = [1.0 + 0.02 * (number % 2) for number in range(20)]  # 2%: the target needs four times as long
+    values = [0.98, 1.02] * 10  # 2%: the target needs four times as long
     reasons = {
         (elapsed_s, limit_s): stop_reason(values, samples=20, elapsed_s=elapsed_s, settings=SHARED, limit_s=limit_s)
-        for elapsed_s in (0.9, 2.0, 10.0)
+        for elapsed_s in (0.9, 1.1, 2.0, 10.0)
         for limit_s in (2.0, 10.0)
     }
     assert reasons == {
         (0.9, 2.0): None,
         (0.9, 10.0): None,
+        (1.1, 2.0): StopReason.BUDGET,
+        (1.1, 10.0): None,
         (2.0, 2.0): StopReason.BUDGET,
         (2.0, 10.0): None,
         (10.0, 2.0): StopReason.BUDGET,

@@ -41,7 +41,7 @@ def test_what_is_out_of_reach_is_named_and_not_in_the_command() -> None:
     far = record(alternating(0.5), model="far")
     line = line_on([NARROW, far, record(alternating(0.02), model="wide")])
     assert far.case.label() in line
-    assert shlex.split(line.rpartition(": ")[2])[2:4] == ["wide", "-d"]
+    assert shlex.split(line.rpartition(": ")[2])[2:4] == ["wide", "-t"]
     only_far = line_on([NARROW, far])
     assert far.case.label() in only_far
     assert "--time-limit" not in only_far

@@ -112,7 +112,7 @@ def test_what_a_case_takes_the_others_do_not_have() -> None:
 
 
 def test_no_case_has_less_than_its_share_or_more_than_the_time_limit() -> None:
-    assert limits_of({"a": taking(60.0), "b": taking(2.0)}) == pytest.approx([6.0, 2.0])  # steps of 20 s, three rounds
+    assert limits_of({"a": taking(24.0), "b": taking(2.0)}) == pytest.approx([6.0, 2.0])  # steps of 8 s, three rounds
     quick = {f"m{number}": taking(0.5) for number in range(8)}
     assert limits_of(quick)[-1] == pytest.approx(SETTINGS.time_limit_s)
 

@@ -55,8 +55,11 @@ def stop_reason(
     if elapsed_s >= limit_s:
         return StopReason.TIME_LIMIT if limit_s >= longest_s else StopReason.BUDGET
     if settings.share_s is not None and elapsed_s >= settings.share_s:
-        needed_s = max(needed_s, elapsed_s / samples * settings.min_samples)
-        return StopReason.BUDGET if needed_s > limit_s else None
+        # An interval as wide as now at the end of the share would need so long. Estimates vary: if each later one had
+        # to be within the limit, too, one of them would soon end a case that converges.
+        needed_s *= settings.share_s / elapsed_s
+        least_s = elapsed_s * max(settings.min_samples / samples, stats.VALUES_FOR_95 / len(values))
+        return StopReason.BUDGET if max(needed_s, least_s) > limit_s else None
     return None
 
 

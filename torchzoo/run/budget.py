@@ -48,7 +48,7 @@ def share_s(
     processes = processes_in_a_row(planned, lanes)
     if budget is None or not processes or not settings.is_timed:
         return None
-    share = EACH_S + ALL_S / processes if budget == "auto" else budget / processes
+    share = EACH_S + ALL_S / processes if isinstance(budget, str) else budget / processes
     return share if share < settings.time_limit_s else None
 
 

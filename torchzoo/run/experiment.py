@@ -256,7 +256,7 @@ def ready(
             looks_s = (part.manifest.undisturbed_loop_s, speed_s)
             runs[name] = PoolRun(
                 pool=part.pool,
-                settings=part.manifest.settings,
+                settings=parts[name].manifest.settings,
                 undisturbed_loop_s=min(filter(None, looks_s), default=None),
             )
         until_ready.pop_all()  # the workers' context closes the pools

@@ -44,14 +44,14 @@ def test_only_run_has_a_budget_by_itself(words: list[str], budget: object) -> No
 def test_a_wrong_budget_is_refused_in_a_line() -> None:
     done = torchzoo("run", "tiny", "--budget", "15 minutes")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("found '15 minutes'")
+    assert done.stderr.splitlines()[-1].count("'15 minutes'") == 1
 
 
 def test_a_run_shares_its_budget_and_goes_on_with_the_same_shares(tmp_path: Path) -> None:
     path, zoo = tmp_path / "run", tmp_path / "zoo"
     for name in ("one", "two"):
         make_folder(zoo, name, NOISY)
-    words = ["--models-dir", str(zoo), "-d", "cpu", "--threads", "1", "--time-limit", "1", "--budget", "0.8"]
+    words = ["--models-dir", str(zoo), "-d", "cpu", "--threads", "1", "--time-limit", "3", "--budget", "0.8"]
     done = torchzoo("run", "one", "two", *words, "-o", str(path))
     assert done.returncode == 0, done.stderr
     run = read_run(path)
@@ -64,7 +64,7 @@ def test_a_run_shares_its_budget_and_goes_on_with_the_same_shares(tmp_path: Path
     kept.write_bytes(kept.read_bytes().splitlines(keepends=True)[0])
     resumed = torchzoo("run", "--resume", str(path), "-q")
     assert resumed.returncode == 0, resumed.stderr
-    assert "budget" not in resumed.stderr
+    assert "(budget" not in resumed.stderr
     again = read_run(path)
     assert (again.manifest, len(again.records)) == (run.manifest, 2)
     refused = torchzoo("run", "--resume", str(path), "--budget", "9s")
