@@ -257,12 +257,13 @@ def measure_latency(
     The gate checks the host after each block, and after a pause. If a check finds the host slow, the whole round is set
     aside, the gate waits, steps are taken until they are steady on the cores that it chose, and the round is measured
     again. Measured times do not decide on it, and both variants of a round are set aside together, so the rule favours
-    neither. These rounds and waits may take `limit_s`, too. After that all rounds count, with those that were set
-    aside.
+    neither. These rounds and waits may take the case's share of a budget, else `limit_s`. After that all rounds count,
+    with those that were set aside.
 
     `limit_s` is the most time that the rounds may take, where a run's budget gives the case less than the settings.
     """
     limit_s = settings.time_limit_s if limit_s is None else limit_s
+    most_lost_s = limit_s if settings.share_s is None else min(limit_s, settings.share_s)
     rounds: list[_Round] = []
     orders = _rounds_of(variants, has_slow_steps=max(steps_per_block.values()) == 1)
     rule = _Rule(variants, steps_per_block, settings, limit_s)
@@ -279,10 +280,10 @@ def measure_latency(
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
         if is_slow and not gave_up:
             collect()
-            gate.wait(max(0.0, limit_s - lost_s))
+            gate.wait(max(0.0, most_lost_s - lost_s))
             other_steps += sum(step_until_steady(variant, clock).steps for variant in variants)
             lost_s += (clock.now_ns() - began) / 1e9
-            gave_up = lost_s >= limit_s
+            gave_up = lost_s >= most_lost_s
             if not gave_up:
                 has_paused = True
                 continue
