@@ -54,7 +54,7 @@ class Mark(enum.Enum):
     DIFFERENT = ("D", "DIFFERENT: its processes did not do the same under the same conditions")
     NOT_CHECKED = ("c", "its results were not checked, or not all of them")
     NOISY = ("n", "stably noisy: the interval would stay far above 1%")
-    TIME_LIMIT = ("l", "stopped at the time limit or its share of the budget, before the interval came down to 1%")
+    TIME_LIMIT = ("l", "stopped by time limit or budget before the interval came down to 1%")
     FEW_SAMPLES = ("f", "too few samples or processes for an interval at 95%")
     THROTTLED = ("t", "the device throttled")
     POWER = ("w", "at the device's power limit: such a step's time depends on its values")

@@ -175,8 +175,8 @@ def more_time_for(run: Run, results: Sequence[CaseResult]) -> list[str]:
         whole_s = sum(one.needed_s for case in near for one in wide[case])
         limit_s = math.ceil(SPARE * max(longest_s[case] for case in near))
         line = again(near, run.manifest, time_limit_s=limit_s)
-        which = f"the other {len(near)} need" if far else "they need" if len(near) > 1 else "it needs"
-        parts.append(f"{which} about {units.duration(whole_s)} of timing: {line}")
+        which = f"the other {units.counted(len(near), 'case')}" if far else units.counted(len(near), "case")
+        parts.append(f"about {units.duration(whole_s)} of timing for {which}: {line}")
     return ["; ".join(parts)]
 
 
