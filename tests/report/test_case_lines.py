@@ -70,6 +70,7 @@ def test_each_remark_has_a_mark(tmp_path: Path) -> None:
     [
         (measured(), ""),
         (measured(stop_reason=StopReason.TIME_LIMIT), "l"),
+        (measured(stop_reason=StopReason.BUDGET), "m"),
         (measured(stop_reason=StopReason.STABLY_NOISY, host_syncs="NMS"), "ns"),
         (measured(blocks=(Block("eager", (0.1,)),) * 2), "f"),
         (incorrect(2.0), "Wb"),

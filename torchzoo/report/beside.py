@@ -199,6 +199,7 @@ CONDITIONS = (
     Mark.THROTTLED,
     Mark.NOISY,
     Mark.TIME_LIMIT,
+    Mark.BUDGET,
     Mark.FEW_SAMPLES,
 )
 

@@ -54,7 +54,8 @@ class Mark(enum.Enum):
     DIFFERENT = ("D", "DIFFERENT: its processes did not do the same under the same conditions")
     NOT_CHECKED = ("c", "its results were not checked, or not all of them")
     NOISY = ("n", "stably noisy: the interval would stay far above 1%")
-    TIME_LIMIT = ("l", "stopped by time limit or budget before the interval came down to 1%")
+    TIME_LIMIT = ("l", "stopped at the time limit, before the interval came down to 1%")
+    BUDGET = ("m", "stopped at its share of the budget, which is too short for 1%")
     FEW_SAMPLES = ("f", "too few samples or processes for an interval at 95%")
     THROTTLED = ("t", "the device throttled")
     POWER = ("w", "at the device's power limit: such a step's time depends on its values")
@@ -117,16 +118,16 @@ def _remarks(measured: Measured) -> Iterator[Remark]:
         yield Remark(Mark.INCOMPLETE, f"not all of the API that it uses is known: {measured.api.reason}")
 
 
-_STOPPED_AT = {StopReason.TIME_LIMIT: "the time limit", StopReason.BUDGET: "its share of the budget"}
-
-
 def _of_timing(measured: Measured) -> Iterator[Remark]:
     host = measured.host
     if measured.stop_reason is StopReason.STABLY_NOISY:
         yield Remark(Mark.NOISY, "stably noisy: the interval would be far above 1% even at the time limit")
-    if where := _STOPPED_AT.get(measured.stop_reason):
-        text = f"stopped at {where} before the interval came down to 1%{_more_time(measured)}"
+    if measured.stop_reason is StopReason.TIME_LIMIT:
+        text = f"stopped at the time limit before the interval came down to 1%{_more_time(measured)}"
         yield Remark(Mark.TIME_LIMIT, text)
+    if measured.stop_reason is StopReason.BUDGET:
+        text = f"stopped at its share of the budget, which is too short for 1%{_more_time(measured)}"
+        yield Remark(Mark.BUDGET, text)
     if measured.device_was_busy:
         yield Remark(
             Mark.BUSY, "the device was busy with other processes' work: the figures are not of this case alone"
