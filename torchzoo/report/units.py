@@ -151,9 +151,11 @@ def _interval(estimate: Estimate, low: str, high: str, *, has_confidence: bool =
 
 
 def metric_value(value: float, unit: str) -> str:
-    """`7.03 ms`, `1.50 GiB`, or `0.675x` for a ratio."""
+    """`7.03 ms`, `1.50 GiB`, `0.675x` for a ratio, `1,236` for a count."""
     if unit == "ratio":
         return f"{value:.3g}x"
+    if unit == "count":
+        return f"{value:,.0f}"
     return seconds(value) if unit == "s" else _scaled(value, {"bytes": _BYTES, "J": _JOULES}[unit])
 
 

@@ -10,7 +10,9 @@
   const seconds = (s) => (s >= 1 ? `${three(s)} s` : s >= 1e-3 ? `${three(s * 1e3)} ms` : `${three(s * 1e6)} µs`);
   const bytes = (b) =>
     b >= 2 ** 30 ? `${three(b / 2 ** 30)} GiB` : b >= 2 ** 20 ? `${three(b / 2 ** 20)} MiB` : `${three(b / 2 ** 10)} KiB`;
-  const shown = (one, value) => (one.unit === "s" ? seconds(value) : one.unit ? bytes(value) : `${value.toPrecision(3)}x`);
+  const ratio = (value) => `${value.toPrecision(3)}x`;
+  const count = (value) => value.toLocaleString("en-US");
+  const shown = (one, value) => ({ s: seconds, bytes, ratio, count })[one.unit](value);
 
   // Names and messages come from the files of others. They only become text nodes, never markup.
   const make = (tag, attributes = {}, ...children) => {
