@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from examples import INDUCTOR, environment, measured, record, variant_result
 from kept_runs import against_eager, keep
 from torchzoo.case import Mode
 from torchzoo.record import Block, Memory
-from torchzoo.settings import CacheMode
+from torchzoo.settings import CacheMode, Settings
 
 MIB = 2**20
 #: Noise between nights, the same in each test.
@@ -33,11 +34,32 @@ def _compiled(latency_s: float) -> Any:
     return msgspec.structs.replace(made, variants=variants)
 
 
-def night(root: Path, number: int, records: Any, *, torch: str = "2.14.0", **changes: Any) -> Path:
+def night(
+    root: Path,
+    number: int,
+    records: Any,
+    *,
+    torch: str = "2.14.0",
+    settings: Settings | None = None,
+    **changes: Any,
+) -> Path:
     """A run of one night, in its folder."""
     facts = environment(**{"torch": torch, "packages": {"timm": "1.0.19"}, **changes})
     created_at = f"2026-{1 + number // 28:02d}-{1 + number % 28:02d}T02:00:00+00:00"
-    return keep(root / f"night_{number:02d}", records, environment=facts, created_at=created_at)
+    settings = settings or Settings()
+    return keep(root / f"night_{number:02d}", records, environment=facts, created_at=created_at, settings=settings)
+
+
+def timed_night(root: Path, number: int, *, wall_s: float, cpu_s: float = 3.0, **changes: Any) -> Path:
+    """A run of two cases on one lane, with a measuring window of 2 s each, that took `wall_s` in all."""
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    times = {"started_at": began.isoformat(), "finished_at": (began + timedelta(seconds=wall_s)).isoformat()}
+    stages = {"stage_seconds": {"compile": 9.0, "measure": 2.0}, "stage_cpu_seconds": {"compile": cpu_s}}
+    records = [
+        msgspec.structs.replace(record(eager_s(0.01, **stages), model=model), lane="cpu", **times)
+        for model in ("one", "other")
+    ]
+    return night(root, number, records, **changes)
 
 
 def nights(root: Path, count: int = 20, step_at: int = 14) -> Path:

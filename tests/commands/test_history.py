@@ -1,4 +1,4 @@
-"""`torchzoo history` as it is used: index, show, regressions, page; and what is wrong is one clear line."""
+"""`torchzoo history` as it is used: show, regressions, page, speed; and what is wrong is one clear line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from examples import ROOT, record
+from examples import ROOT, record, variant_result
 from in_this_process import refused, torchzoo
-from kept_nights import eager_s, night, nights
+from kept_nights import NOISE, eager_s, night, nights, timed_night
 from kept_runs import MESSAGE, SCRIPT, failed
+from torchzoo.record import StepCounts
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,28 @@ def test_json(runs: Path) -> None:
     (machine,) = json.loads(history(runs, *SHOWN["regressions"].split(), "--json").stdout)["machines"]
     verdicts = {(one["case"]["model"], one["metric"]): one["verdict"] for one in machine["findings"]}
     assert (verdicts["slower", "latency"], verdicts["slower", "host_memory"]) == ("slower", "more")
+
+
+def test_a_slower_suite_is_seen(tmp_path: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    for number in range(16):
+        slower = 1.3 if number >= 8 else 1.0
+        timed_night(tmp_path, number, wall_s=20 * slower * (1 + NOISE[number % len(NOISE)]))
+    assert history(tmp_path, "speed", "--last", "10").stdout == snapshot
+    (series,) = json.loads(history(tmp_path, "speed", "--json").stdout)
+    found = {figure: [point["index"] for point in points] for figure, points in series["change_points"].items()}
+    assert found == {"cases_per_minute": [8], "window_share": [8], "cpu_s_per_case": []}
+
+
+def test_counts_of_a_step_are_numbers_without_a_unit(tmp_path: Path) -> None:
+    for number, operators in enumerate((1236, 1300)):
+        counted = variant_result(counts=StepCounts(operators=operators, python_calls=900))
+        outcome = msgspec.structs.replace(eager_s(0.01), variants={"eager": counted})
+        night(tmp_path, number, [record(outcome, model="m")])
+    shown = history(tmp_path, "show", "m", "--metric", "operators").stdout
+    assert "night_00  1,236\n" in shown
+    compared = torchzoo("compare", tmp_path / "night_00", tmp_path / "night_01", "--metric", "operators").stdout
+    assert re.search(r"1,236 +1,300", compared)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +148,7 @@ WRONG = {
     ("regressions", "--from", "tim==9", "--to", "2.15.0"): "did you mean timm",
     ("regressions", "--from", "2025-12-24", "--to", "2.15.0"): "nearest days with runs are 2026-01-01",
     ("regressions", "--from", "2.15.0", "--to", "2.15.0"): "same runs",
+    ("speed",): "no run here has measured its cases to the end",
 }
 
 

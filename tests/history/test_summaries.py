@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from examples import record
-from kept_nights import eager_s, night, nights
+from kept_nights import eager_s, night, nights, timed_night
 from kept_runs import failed
 from torchzoo.analysis.cases import Status
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.history import summaries
 from torchzoo.history.summaries import CACHE, History, HistoryError, read_history
+from torchzoo.settings import Settings
 from torchzoo.store import RunStore
 
 
@@ -133,3 +134,33 @@ def test_runs_of_an_experiment_count_only_where_it_is_named(tmp_path: Path, file
     night(tmp_path / "runs" / "2026" / "run", 2, [record(eager_s(0.01))])
     assert len(read_history([tmp_path / "runs"]).runs) == 1
     assert len(read_history([experiment]).runs) == 1
+
+
+def test_the_speed_of_a_run_comes_from_its_records(tmp_path: Path) -> None:
+    timed_night(tmp_path, 0, wall_s=20.0, cpu_s=5.0)
+    (series,) = read_history([tmp_path]).speeds()
+    assert series.values("cases_per_minute") == [pytest.approx(6.0)]
+    assert series.values("window_share") == [pytest.approx(0.2)]
+    assert series.values("cpu_s_per_case") == [pytest.approx(5.0)]
+    assert (series.conditions.cases, series.conditions.lanes, series.conditions.cores) == (2, 1, 2)
+
+
+def test_only_speeds_under_the_same_conditions_are_in_one_series(tmp_path: Path) -> None:
+    for number in range(3):
+        timed_night(tmp_path, number, wall_s=20.0)
+    timed_night(tmp_path, 3, wall_s=20.0, settings=Settings(jobs=4))
+    timed_night(tmp_path, 4, wall_s=20.0, cpu="another CPU")
+    night(tmp_path, 5, [record(eager_s(0.01), model="one")])  # never on a lane
+    speeds = read_history([tmp_path]).speeds()
+    assert [[run.name for run in one.runs] for one in speeds] == [
+        ["night_00", "night_01", "night_02"],
+        ["night_03"],
+        ["night_04"],
+    ]
+
+
+def test_a_run_that_lacks_cases_has_no_speed(tmp_path: Path) -> None:
+    path = timed_night(tmp_path, 0, wall_s=20.0)
+    first, _ = (path / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (path / "records.jsonl").write_bytes(first)
+    assert read_history([tmp_path]).speeds() == []

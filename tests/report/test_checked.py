@@ -15,13 +15,14 @@ from in_this_process import torchzoo
 from kept_runs import against_eager, checked, failed, incorrect, keep
 from torchzoo.analysis.cases import Status, read_report_data
 from torchzoo.analysis.compare import Change, compare_runs
+from torchzoo.analysis.time_use import time_use
 from torchzoo.cli import main
 from torchzoo.commands.run import has_failures
 from torchzoo.files import to_json
 from torchzoo.record import Checked, CheckStatus, DecodeError, Record, Skipped, decode_record
 from torchzoo.report import exports
 from torchzoo.report.exports import hud_v3
-from torchzoo.report.summary import counts, run_counts, time_use
+from torchzoo.report.summary import counts, run_counts
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import StoreError, read_run
 from user_models import make_folder

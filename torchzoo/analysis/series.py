@@ -10,6 +10,7 @@ import msgspec
 
 from torchzoo.analysis.cases import Status
 from torchzoo.analysis.run_figures import Metric, RunFigure
+from torchzoo.analysis.time_use import RunConditions, RunSpeed
 from torchzoo.case import Case
 
 
@@ -77,6 +78,23 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
             if changes:
                 found[place] = changes
         return found
+
+
+class SpeedSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The speeds of runs under the same conditions on one kind of machine, in the order of time."""
+
+    machine: str
+    conditions: RunConditions
+    points: tuple[tuple[IndexedRun, RunSpeed], ...]
+
+    @property
+    def runs(self) -> list[IndexedRun]:
+        return [run for run, _ in self.points]
+
+    def values(self, figure: str) -> list[float]:
+        """The values of one of `SPEED_FIGURES`; NaN where a run does not have it."""
+        found = [getattr(speed, figure) for _, speed in self.points]
+        return [math.nan if value is None else value for value in found]
 
 
 def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[SoftwareChange, ...]:

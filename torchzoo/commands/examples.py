@@ -36,6 +36,7 @@ EXAMPLES = {
     ),
     "history regressions": ("torchzoo history regressions --from 2.14.1 --to 2.15.0",),
     "history page": ("torchzoo history page -o history.html",),
+    "history speed": ("torchzoo history speed --runs runs --least-magnitude 5%",),
     "bisect": (
         "torchzoo bisect --good torch==2.11.0 --bad torch==2.15.0 resnet18 --backend inductor -o runs/bisect",
         "torchzoo bisect --resume runs/bisect",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchzoo.analysis.judge import CHANGE_POINT_P_VALUE, CHANGE_POINT_WINDOW
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.analysis.series import Series
+from torchzoo.analysis.time_use import SPEED_FIGURES
 from torchzoo.case import AXES
 from torchzoo.commands.arguments import choices, share_of, usable_path, whole, words, write
 from torchzoo.commands.options import axis_help, axis_reader
@@ -42,6 +43,7 @@ def add_parser(commands: Any) -> None:
     _add_show(parts)
     _add_regressions(parts)
     _add_page(parts)
+    _add_speed(parts)
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
@@ -91,12 +93,15 @@ def _add_show(parts: Any) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL", help="a name, or a glob ('hf_*')")
     _add_axes(parser)
     _add_detection(parser)
-    parser.add_argument(
-        "--last", type=whole(0, 10**9), default=30, metavar="N", help="runs to list; 0 for all (default: 30)"
-    )
+    _add_last(parser)
     parser.add_argument("--json", action="store_true", help="all points of all chosen series, in seconds and bytes")
     _add_where(parser)
     parser.set_defaults(command=show_command)
+
+
+def _add_last(parser: argparse.ArgumentParser) -> None:
+    text = "runs to list; 0 for all (default: 30)"
+    parser.add_argument("--last", type=whole(0, 10**9), default=30, metavar="N", help=text)
 
 
 def _add_regressions(parts: Any) -> None:
@@ -136,6 +141,21 @@ def _add_page(parts: Any) -> None:
     parser.add_argument("-o", "--output", type=usable_path, required=True, metavar="FILE", help="the file to write")
     _add_where(parser)
     parser.set_defaults(command=page_command)
+
+
+def _add_speed(parts: Any) -> None:
+    parser = parts.add_parser(
+        "speed",
+        help="how fast whole runs were: cases a minute, share in measuring windows, CPU time a case",
+        description="The speed of the suite itself: for each whole run the cases that it measured in a minute, the "
+        "part of its time that lanes spent in measuring windows, and the CPU time of the workers for a case. Runs of "
+        "the same cases, settings, lanes and kind of machine are one table, with change points.",
+    )
+    _add_detection(parser)
+    _add_last(parser)
+    parser.add_argument("--json", action="store_true", help="all runs, unrounded")
+    _add_where(parser)
+    parser.set_defaults(command=speed_command)
 
 
 # --- commands ---
@@ -187,6 +207,23 @@ def page_command(arguments: argparse.Namespace) -> int:
     found = _with_change_points(_series(arguments), arguments)
     write(page(found), arguments.output)
     terminal.say(f"written to {arguments.output}")
+    return OK
+
+
+def speed_command(arguments: argparse.Namespace) -> int:
+    """Show the speed of whole runs."""
+    from torchzoo.report import over_time as report
+
+    speeds = _history(arguments).speeds()
+    if not speeds:
+        raise UsageError("no run here has measured its cases to the end: go on with `torchzoo run --resume RUN`")
+    found = [
+        (one, {figure: _change_points(one.values(figure), arguments) for figure in SPEED_FIGURES}) for one in speeds
+    ]
+    if arguments.json:
+        print(report.speeds_json(found), end="")
+    else:
+        terminal.show(terminal.render(report.run_speeds(found, last=arguments.last)))
     return OK
 
 
@@ -256,11 +293,14 @@ def _metrics(text: str | None) -> tuple[Metric, ...]:
 def _with_change_points(
     found: Sequence[Series], arguments: argparse.Namespace
 ) -> list[tuple[Series, tuple[ChangePoint, ...]]]:
+    return [(series, _change_points(series.values, arguments)) for series in found]
+
+
+def _change_points(values: Sequence[float], arguments: argparse.Namespace) -> tuple[ChangePoint, ...]:
     from torchzoo.analysis.change_points import change_points
 
     least = arguments.least_magnitude or 0.0
-    how = {"window": arguments.window, "p_value": arguments.p_value, "least_magnitude": least}
-    return [(series, change_points(series.values, **how)) for series in found]
+    return change_points(values, window=arguments.window, p_value=arguments.p_value, least_magnitude=least)
 
 
 def _probability(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Read the folders of many runs as summaries: the outcome and a few figures of each case.
+"""Read the folders of many runs as summaries: the speed of the run, the outcome and a few figures of each case.
 
 A summary is kept in a hidden folder beside the runs, and made again when the files of its run change. Where that folder
 can't be written, each question reads the runs themselves.
@@ -17,7 +17,8 @@ import msgspec
 
 from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.run_figures import Metric, RunFigure, run_figures
-from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
+from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint, SpeedSeries
+from torchzoo.analysis.time_use import RunConditions, RunSpeed, run_speed
 from torchzoo.case import AXES, Case
 from torchzoo.errors import TorchzooError, attempt, one_line, written
 from torchzoo.machine.differences import gpu_names, hardware_text, software_facts
@@ -26,7 +27,7 @@ from torchzoo.store import RECORD_FILES, Run, read_run, write_whole
 #: The folder of the summaries, in the first folder that is searched for runs.
 CACHE = ".history"
 #: Raised when summaries change. Others are made again.
-SCHEMA = 1
+SCHEMA = 2
 #: The files of folders that hold an A/B or a bisection.
 EXPERIMENTS = frozenset({"ab.json", "bisect.json"})
 
@@ -55,6 +56,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     stamp: str  # `files_stamp` from before the folder was read
     problem: str = ""  # why it can't be read, or what of it can't
     run: IndexedRun | None = None
+    speed: RunSpeed | None = None  # of a whole run
     by_model: dict[str, msgspec.Raw] = {}  # `CaseSummary` in MessagePack, read only where a model is asked for
 
     def cases(self, models: Sequence[str] | None = None) -> Iterator[CaseSummary]:
@@ -98,6 +100,18 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         for (case, machine), some in sorted(points.items(), key=lambda item: (*_order(item[0][0]), item[0][1])):
             found += _series_of(case, machine, some, metrics)
         return found
+
+    def speeds(self) -> list[SpeedSeries]:
+        """Return the speeds of all whole runs, those of the latest run last."""
+        points: dict[tuple[str, RunConditions], list[tuple[IndexedRun, RunSpeed]]] = {}
+        for one in self.summaries.values():
+            if one.run is not None and one.speed is not None:
+                points.setdefault((one.run.hardware, one.speed.conditions), []).append((one.run, one.speed))
+        found = [
+            SpeedSeries(machine=machine, conditions=conditions, points=tuple(some))
+            for (machine, conditions), some in points.items()
+        ]
+        return sorted(found, key=lambda series: series.points[-1][0].created_at)
 
 
 def _series_of(
@@ -183,6 +197,7 @@ def _summary(run: Run, stamp: str) -> RunSummary:
             hardware=written(hardware),
             software={written(name): written(fact) for name, fact in software_facts(manifest).items()},
         ),
+        speed=run_speed(run),
         by_model={model: encoded(some) for model, some in by_model.items()},
     )
 

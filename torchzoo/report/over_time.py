@@ -1,19 +1,23 @@
-"""Documents on runs over time, and JSON: series, and what changed between two versions."""
+"""Documents on runs over time, and JSON: series, the speed of runs, and what changed between two versions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from torchzoo.analysis.compare import StatusChange
 from torchzoo.analysis.judge import Finding
 from torchzoo.analysis.run_figures import Metric, RunFigure
-from torchzoo.analysis.series import IndexedRun, Series, SoftwareChange
+from torchzoo.analysis.series import IndexedRun, Series, SoftwareChange, SpeedSeries, software_changes
+from torchzoo.analysis.time_use import SPEED_FIGURES, RunConditions
 from torchzoo.report import bars, units
 from torchzoo.report.document import Block, Heading, Items, Text, table
 from torchzoo.report.run_comparison import NAMES, tally, what_changed
 from torchzoo.report.text import json_text
+from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
 
 if TYPE_CHECKING:
@@ -29,8 +33,8 @@ def value_text(metric: Metric, value: float) -> str:
 
 
 def figure_text(figure: RunFigure) -> str:
-    """The value with its interval; of a memory, with the least and the most of the processes where they differ."""
-    if figure.metric.unit == "bytes":
+    """The value with its interval; of memory and counts, with the least and the most of processes that differ."""
+    if not figure.metric.is_time:
         text, *ends = (value_text(figure.metric, value) for value in (figure.value, figure.low, figure.high))
         return text if figure.low == figure.high else f"{text} [{ends[0]}, {ends[1]}]"
     value, low, high, count = figure.value, figure.low, figure.high, len(figure.processes)
@@ -71,15 +75,17 @@ def one_series(series: Series, points: Sequence[ChangePoint], *, last: int) -> l
         ends = " to ".join(value_text(series.metric, value) for value in (min(real), max(real)))
         blocks.append(Text(f"{bars.in_time(series.values, _BARS)}  {ends}"))
     if first:
-        earlier = [
-            f"{series.points[point.index].run.created_at[:10]}: CHANGE {change_text(point)}"
-            for point in points
-            if point.index < first
-        ]
-        count = len(series.points) - first
-        blocks.append(Items((*earlier, f"the last {count} of {len(series.points)} runs; --last 0 shows all")))
+        changes = {point.index: [f"CHANGE {change_text(point)}"] for point in points}
+        blocks.append(_left_out([point.run for point in series.points], changes, first))
     blocks.append(table(("run (UTC)", "folder", "value", "what changed"), _run_rows(series, points, first)))
     return [*blocks, *([] if points else [Text("no change point")])]
+
+
+def _left_out(runs: Sequence[IndexedRun], changes: Mapping[int, Sequence[str]], first: int) -> Items:
+    """The changes of the runs before the first one that is listed, and how many runs are listed."""
+    places = [place for place in sorted(changes) if place < first]
+    earlier = [f"{runs[place].created_at[:10]}: {text}" for place in places for text in changes[place]]
+    return Items((*earlier, f"the last {len(runs) - first} of {len(runs)} runs; --last 0 shows all"))
 
 
 def _run_rows(series: Series, points: Sequence[ChangePoint], first: int) -> Iterator[tuple[str, ...]]:
@@ -136,6 +142,83 @@ def _series_facts(series: Series, points: Sequence[ChangePoint]) -> dict[str, An
         ],
         "change_points": points,
     }
+
+
+# --- the speed of runs ---
+
+#: The change points of a series of speeds, by figure.
+SpeedChanges = Mapping[str, Sequence["ChangePoint"]]
+
+_SPEED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "cases_per_minute": ("cases a minute", units.number),
+    "window_share": ("in windows", "{:.0%}".format),
+    "cpu_s_per_case": ("CPU time a case", units.seconds),
+}
+
+
+def run_speeds(found: Sequence[tuple[SpeedSeries, SpeedChanges]], *, last: int) -> list[Block]:
+    """A table of runs for each series of speeds, with the last runs of each (0: all)."""
+    blocks: list[Block] = []
+    for series, points in found:
+        runs, first = series.runs, max(0, len(series.points) - last) if last else 0
+        changes: dict[int, list[str]] = {}
+        for figure, some in points.items():
+            for point in some:
+                changes.setdefault(point.index, []).append(f"CHANGE of {_SPEED[figure][0]} {change_text(point)}")
+        blocks += [Heading(f"on {series.machine}"), Text(_conditions_text(series.conditions))]
+        blocks += [_left_out(runs, changes, first)] if first else []
+        headings = ("run (UTC)", "folder", *(name for name, _ in _SPEED.values()), "what changed")
+        blocks.append(table(headings, list(_speed_rows(series, changes))[first:]))
+        blocks += [] if changes else [Text("no change point")]
+    return blocks
+
+
+def _conditions_text(conditions: RunConditions) -> str:
+    """`24 cases (plan 0beec7b5), 2 lanes, 16 cores, jobs 12`: with the settings that are not the default."""
+    usual = _flat_settings(Settings())
+    settings = {name: value for name, value in _flat_settings(conditions.settings).items() if value != usual[name]}
+    parts = [
+        f"{units.counted(conditions.cases, 'case')} (plan {conditions.plan})",
+        units.counted(conditions.lanes, "lane"),
+        units.counted(conditions.cores, "core"),
+        *(f"{name} {json_text(value)}" for name, value in settings.items()),
+    ]
+    return ", ".join(parts)
+
+
+def _flat_settings(settings: Settings) -> dict[str, Any]:
+    flat: dict[str, Any] = msgspec.to_builtins(settings)
+    limits = flat.pop("limits")
+    return flat | {f"limits.{name}": limit_s for name, limit_s in limits.items()}
+
+
+def _speed_rows(series: SpeedSeries, changes: Mapping[int, Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    before = series.runs[0]
+    for place, (run, speed) in enumerate(series.points):
+        values = [(getattr(speed, figure), text) for figure, (_, text) in _SPEED.items()]
+        software = software_changes(before.software, run.software)
+        changed = [*changes.get(place, ()), *([software_text(software)] if software else [])]
+        figures = ("-" if value is None else text(value) for value, text in values)
+        yield run.created_at[:16].replace("T", " "), run.name, *figures, "; ".join(changed)
+        before = run
+
+
+def speeds_json(found: Sequence[tuple[SpeedSeries, SpeedChanges]]) -> str:
+    """The speeds as JSON, unrounded."""
+    facts = [
+        {
+            "machine": series.machine,
+            "conditions": series.conditions,
+            "points": [
+                {"run": run.path, "created_at": run.created_at}
+                | {figure: getattr(speed, figure) for figure in SPEED_FIGURES}
+                for run, speed in series.points
+            ],
+            "change_points": points,
+        }
+        for series, points in found
+    ]
+    return json_text(facts, indent=1) + "\n"
 
 
 # --- two versions ---

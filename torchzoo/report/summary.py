@@ -3,74 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.command_lines import again, shell_line
+from torchzoo.analysis.time_use import cores_of, time_use
 from torchzoo.analysis.totals import ALL, CaseRatios, Total, speedups_by_group, total
 from torchzoo.case import Mode
-from torchzoo.record import Checked, Measured, Record
+from torchzoo.record import Measured, Record
 from torchzoo.report import terminal, units
 from torchzoo.report.noise import needed_time, noise_of
 from torchzoo.report.overview import percent
 from torchzoo.report.progress import MOST_LANES
-from torchzoo.settings import Stage
 from torchzoo.store import Run
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
-
-# --- the time of a run: wall time, measuring windows by lane, and the workers' CPU time by stage ---
-
-#: Where no worker ran for longer than this, the run was interrupted, and resumed later.
-PAUSE_S = 30.0
-
-
-class TimeUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of the processes that ran."""
-
-    processes: int
-    wall_s: float  # from the first worker's start to the last worker's end, without pauses
-    windows_s: dict[str, float]  # time inside measuring windows, by lane
-    cpu_s: dict[str, float]  # CPU time of the cases that were measured or checked, by stage
-
-
-def time_use(records: Sequence[Record]) -> TimeUse | None:
-    """None where nothing ran."""
-    ran = [record for record in records if record.lane is not None]
-    if not ran:
-        return None
-    windows_s: dict[str, float] = defaultdict(float)
-    cpu_s: dict[str, float] = defaultdict(float)
-    for record in ran:
-        outcome = record.outcome
-        if isinstance(outcome, Measured):
-            windows_s[str(record.lane)] += outcome.stage_seconds.get(Stage.MEASURE, 0.0)
-        if isinstance(outcome, Measured | Checked):
-            for stage, spent_s in outcome.stage_cpu_seconds.items():
-                cpu_s[stage] += spent_s
-    return TimeUse(processes=len(ran), wall_s=_wall_s(ran), windows_s=windows_s, cpu_s=cpu_s)
-
-
-def _wall_s(ran: Sequence[Record]) -> float:
-    """The time from the first start to the last end, without pauses in which no worker ran."""
-    spans = sorted((datetime.fromisoformat(one.started_at), datetime.fromisoformat(one.finished_at)) for one in ran)
-    until = spans[0][0]
-    wall_s = 0.0
-    for began, ended in spans:
-        gap_s = (began - until).total_seconds()
-        wall_s += gap_s if 0 < gap_s <= PAUSE_S else 0.0
-        wall_s += max(0.0, (ended - max(began, until)).total_seconds())
-        until = max(until, ended)
-    return wall_s
-
-
-# --- the summary ---
 
 #: So that the summary fits 24 lines of 80 columns.
 MOST_GROUPS, MOST_KINDS, MOST_LABELS, MOST_RUNS = 6, 3, 2, 3
@@ -259,8 +210,7 @@ def where_time_went(run: Run) -> list[str]:
     used = time_use(run.records)
     if used is None:
         return []
-    hosts = {host.name: host.environment for host in run.manifest.hosts} or {"": run.manifest.environment}
-    cores = sum(environment.cpu_usable for environment in hosts.values())
+    cores = cores_of(run.manifest)
     of_lanes = [f"{lane} {_share(spent_s, used.wall_s)}" for lane, spent_s in sorted(used.windows_s.items())]
     lanes = units.first_few(of_lanes, MOST_LANES, " lanes")
     by_cost = sorted(used.cpu_s.items(), key=lambda item: -item[1])
