@@ -99,7 +99,10 @@ class Assignment:
 
 
 class Stages:
-    """The seconds of each stage, as wall time and as CPU time. Call `close` after the last stage."""
+    """The seconds of each stage, as wall time and as CPU time. Call `close` after the last stage.
+
+    CPU time is read once where a stage follows another: the kernel is asked for all processes to find the children.
+    """
 
     def __init__(self, tell: Callable[[Stage], object]) -> None:
         self._tell = tell
@@ -111,8 +114,9 @@ class Stages:
 
     def enter(self, stage: Stage) -> None:
         """End the current stage, and begin this one."""
-        self.close()
-        self._current, self._began = stage, (time.perf_counter(), cpu_time_s())
+        now = (time.perf_counter(), cpu_time_s())
+        self._end(now)
+        self._current, self._began = stage, now
         self._tell(stage)
 
     @contextlib.contextmanager
@@ -125,9 +129,12 @@ class Stages:
 
     def close(self) -> None:
         """End the current stage."""
+        self._end((time.perf_counter(), cpu_time_s()))
+
+    def _end(self, now: tuple[float, float]) -> None:
         if self._current is not None:
-            self.seconds[self._current] = time.perf_counter() - self._began[0]
-            self.cpu_seconds[self._current] = cpu_time_s() - self._began[1]
+            self.seconds[self._current] = now[0] - self._began[0]
+            self.cpu_seconds[self._current] = now[1] - self._began[1]
 
 
 def measure_case(given: Assignment) -> Measured | Checked:

@@ -66,11 +66,15 @@ def part_of(request: RunRequest, number: int, count: int) -> RunRequest:
     return msgspec.structs.replace(request, patterns=tuple(names[number - 1 :: count]), suites=())
 
 
+#: The code that measures a case, and what it imports of PyTorch's compilers: a second of CPU time in each worker.
+MEASURING = "torchzoo.measure.measure_case"
+
+
 def to_preload(models: Models, chosen_backends: Iterable[Backend]) -> list[str]:
-    """What the server imports: what the folders of the chosen models import, and the compilers."""
+    """What the server imports: what the folders of the chosen models import, the compilers, and what measures."""
     libraries = [name for spec in readable(models) for name in library_imports(spec)]
     compilers = [name for backend in chosen_backends for name in backends.info(backend.name).preload]
-    return list(dict.fromkeys([*libraries, *compilers]))
+    return list(dict.fromkeys([*libraries, *compilers, MEASURING]))
 
 
 def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str]:

@@ -171,11 +171,14 @@ class Scheduler:
 
     def _start(self, queue: deque[tuple[PlannedCase, bool]]) -> None:
         """Start the cases that may start now. Retries come last: each needs a lane for itself, which is empty then."""
+        has_free_job = self._has_free_job()
+        if not has_free_job:
+            return
         pending = sorted(queue, key=lambda item: item[1])
         queue.clear()
         in_turn = self._cases_in_turn()
         for planned, is_retry in pending:
-            may_start = planned.case not in in_turn and self._has_free_job() and self._is_of_this_repeat(planned)
+            may_start = has_free_job and planned.case not in in_turn and self._is_of_this_repeat(planned)
             if planned.holds_others:
                 in_turn.add(planned.case)
             lane = self._lane_for(planned, alone=is_retry) if may_start else None
@@ -183,6 +186,7 @@ class Scheduler:
                 queue.append((planned, is_retry))
             else:
                 self._start_one(planned, lane, is_retry=is_retry)
+                has_free_job = self._has_free_job()
 
     def _is_of_this_repeat(self, planned: PlannedCase) -> bool:
         """Whether the cases that run are of the same repeat: the processes of each repeat are new from the ground."""
@@ -204,19 +208,16 @@ class Scheduler:
         if planned.case in self.lanes_of_turns:
             candidates = [self.lanes_of_turns[planned.case]]
         assert candidates, f"no lane for {planned.case.label()}"
-        if self.running and not self.room.on_host(planned):
-            return None
-        for lane in sorted(candidates, key=lambda lane: len(self.room.on(lane))):
-            if self._ranks_are_in_the_way(lane):
-                continue
-            on_lane = self.room.on(lane)
+        on_lanes = {lane: self.room.on(lane) for lane in candidates}
+        for lane in sorted(candidates, key=lambda lane: len(on_lanes[lane])):
+            on_lane = on_lanes[lane]
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
                 continue
             if lane.jobs is not None and len(on_lane) >= lane.jobs:
                 continue
-            if not self.room.on_device(planned, lane):
+            if not self.room.on_device(planned, lane) or self._ranks_are_in_the_way(lane):
                 continue
-            return lane
+            return lane if not self.running or self.room.on_host(planned) else None
         return None
 
     def _let_check(self) -> None:
