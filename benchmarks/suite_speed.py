@@ -92,7 +92,7 @@ class FakeWorkers:
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
         self._say(ticket, self._before)
 
-    def proceed(self, ticket: int, stage: Stage) -> None:
+    def proceed(self, ticket: int, stage: Stage, limit_s: float | None = None) -> None:
         self._say(ticket, self._after)
         self._unread.append(to_json(protocol.Ended(ticket=ticket, code=0)))
 

@@ -372,7 +372,7 @@ def measure_throughput(
     blocks: tuple[Block, ...],
     step_s: float,
     *,
-    slow_s: float = 0.5,
+    slow_s: float = 0.05,
 ) -> tuple[BackToBack, ...]:
     """Return runs of steps with one synchronisation at the end.
 

@@ -21,7 +21,7 @@ from torchzoo.settings import Settings
 Budget = LimitSeconds | Literal["auto"]
 
 #: Of `auto`: the seconds that each process has, and those that all processes of a lane divide.
-EACH_S, ALL_S = 0.7, 25.0
+EACH_S, ALL_S = 0.5, 10.0
 
 
 def processes_in_a_row(planned: Iterable[PlannedCase], lanes: Sequence[Lane]) -> int:
@@ -56,7 +56,7 @@ class LaneBudgets:
     """What is left of the budget on each lane. Without a share in the settings there is no budget.
 
     Each window adds a share, and its blocks take away what they took. Beyond its share, a case may use half of what is
-    left. A lane begins with the time limit less a share, so that its first cases, too, can go beyond their shares.
+    left. A lane begins with one share more, so that its first cases, too, can go beyond theirs.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -69,7 +69,7 @@ class LaneBudgets:
         """Return the most time that a worker may time steps in its window; None: as its settings say."""
         if self._share_s is None:
             return None
-        spare_s = self._left_s.get(lane, self._limit_s - self._share_s)
+        spare_s = self._left_s.get(lane, self._share_s)
         self._left_s[lane] = spare_s + self._share_s
         self._open[ticket] = lane
         return min(self._limit_s, self._share_s + max(0.0, spare_s) / 2)
