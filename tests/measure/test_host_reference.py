@@ -27,9 +27,10 @@ from torchzoo.settings import Settings
 CPU = torch.device("cpu")
 
 
-def test_the_work_takes_time_and_moves_no_random_numbers() -> None:
+@pytest.mark.parametrize("trains", [True, False])
+def test_the_work_takes_time_and_moves_no_random_numbers(trains: bool) -> None:  # noqa: FBT001
     before = torch.get_rng_state()
-    reference = HostReference(CPU, DeviceClock(CPU))
+    reference = HostReference(CPU, DeviceClock(CPU), trains=trains)
     reference.warm_up()
     times_s = [reference.take_s() for _ in range(3)]
     assert torch.equal(torch.get_rng_state(), before)
@@ -47,7 +48,7 @@ def test_the_hosts_time_is_cpu_time_without_waiting() -> None:
         gate,
         Settings(time_limit_s=0.1),
         steps_per_block={"eager": 2},
-        reference=HostReference(CPU, clock).take_s,
+        reference=HostReference(CPU, clock, trains=False).take_s,
     ).blocks
     assert first.cpu_s is not None
     assert first.cpu_s < min(first.samples_s) / 2

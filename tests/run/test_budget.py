@@ -31,9 +31,9 @@ def cuda(count: int) -> Plan:
     ("budget", "count", "share"),
     [
         ("auto", 1, None),
-        ("auto", 2, None),
-        ("auto", 10, 3.2),
-        ("auto", 168, 0.7 + 25 / 168),
+        ("auto", 2, 5.5),
+        ("auto", 10, 1.5),
+        ("auto", 168, 0.5 + 10 / 168),
         (90.0, 30, 3.0),
         (90.0, 9, None),
         (None, 168, None),
@@ -103,36 +103,36 @@ def test_without_a_share_the_settings_limit_each_case() -> None:
 
 
 def test_a_case_may_use_half_of_what_others_have_left() -> None:
-    # At first 8 s are left. Quick cases leave 1 s each.
-    assert limits_of({"a": taking(1.0), "b": taking(1.0), "c": taking(1.0)}) == pytest.approx([6.0, 6.5, 7.0])
+    # At first one share more is left. Quick cases leave 1 s each.
+    assert limits_of({"a": taking(1.0), "b": taking(1.0), "c": taking(1.0)}) == pytest.approx([3.0, 3.5, 4.0])
 
 
 def test_what_a_case_takes_the_others_do_not_have() -> None:
-    assert limits_of({"a": taking(6.0), "b": taking(4.0), "c": taking(2.0)}) == pytest.approx([6.0, 4.0, 3.0])
+    assert limits_of({"a": taking(3.0), "b": taking(2.5), "c": taking(2.0)}) == pytest.approx([3.0, 2.5, 2.25])
 
 
 def test_no_case_has_less_than_its_share_or_more_than_the_time_limit() -> None:
-    assert limits_of({"a": taking(24.0), "b": taking(2.0)}) == pytest.approx([6.0, 2.0])  # steps of 8 s, three rounds
-    quick = {f"m{number}": taking(0.5) for number in range(8)}
+    assert limits_of({"a": taking(24.0), "b": taking(2.0)}) == pytest.approx([3.0, 2.0])  # steps of 8 s, three rounds
+    quick = {f"m{number}": taking(0.5) for number in range(16)}
     assert limits_of(quick)[-1] == pytest.approx(SETTINGS.time_limit_s)
 
 
 def test_rounds_that_were_measured_again_count() -> None:
-    assert limits_of({"a": taking(2.0, redone_s=4.0), "b": taking(2.0)}) == pytest.approx([6.0, 4.0])
+    assert limits_of({"a": taking(2.0, redone_s=1.0), "b": taking(2.0)}) == pytest.approx([3.0, 2.5])
 
 
 def test_a_case_that_tells_its_times_only_with_its_outcome_counts() -> None:
-    at_once: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (6, timed(6.0)), (1, Exited(0))]
-    assert limits_of({"a": at_once, "b": taking(2.0)}) == pytest.approx([6.0, 4.0])
+    at_once: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (3, timed(3.0)), (1, Exited(0))]
+    assert limits_of({"a": at_once, "b": taking(2.0)}) == pytest.approx([3.0, 2.5])
 
 
 def test_a_case_that_fails_in_its_window_costs_the_others_nothing() -> None:
     fails: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (1, Exited(-11))]
-    assert limits_of({"a": fails, "b": taking(2.0)}) == pytest.approx([6.0, 7.0])
+    assert limits_of({"a": fails, "b": taking(2.0)}) == pytest.approx([3.0, 4.0])
 
 
 def test_each_lane_has_its_own_budget() -> None:
-    workers = FakeWorkers({"a": [taking(6.0)], "b": [taking(2.0)], "c": [taking(1.0)], "d": [taking(2.0)]})
+    workers = FakeWorkers({"a": [taking(3.0)], "b": [taking(2.0)], "c": [taking(1.0)], "d": [taking(2.0)]})
     plan = (*entries("a", "b", device="cuda:0"), *entries("c", "d", device="cuda:1"))
     list(scheduler(workers, jobs=4, lanes=two_lanes(), settings=SETTINGS).run(plan))
-    assert dict(workers.limits_s) == pytest.approx({"a@cuda:0": 6.0, "b@cuda:0": 4.0, "c@cuda:1": 6.0, "d@cuda:1": 6.5})
+    assert dict(workers.limits_s) == pytest.approx({"a@cuda:0": 3.0, "b@cuda:0": 2.5, "c@cuda:1": 3.0, "d@cuda:1": 3.5})

@@ -1,8 +1,8 @@
 """A fixed work of the host, timed beside a model's steps: the unit of the host's part of a step.
 
 What the host does for a step takes as many times as long on another host as this work does, within some percent
-(`benchmarks/host_reference.py` compares such works). The work is a training step of a network so small that computing
-takes no time: calls of modules, operators, autograd, launches.
+(`benchmarks/host_reference.py` compares such works). The work is a step of a network so small that computing takes no
+time: calls of modules, operators, launches, and in training autograd with its thread.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ from torch.nn import functional
 
 from torchzoo.measure.clock import Clock
 
-LAYERS, WIDTH = 6, 16
+#: Forward and backward of so many layers take about as long as forward of so many without autograd.
+TRAINED_LAYERS, EVALUATED_LAYERS = 6, 18
+WIDTH = 16
 WARM_UP = 5
 #: After a block of steps the work is taken for at most this share of the block's time, and so many times; once anyway.
 SHARE, MOST_TIMES = 0.05, 15
 
 
 class HostReference:
-    """The reference work on a device.
+    """The reference work on a device, for steps that train or that do not.
 
     Like the host's part of a step it is measured as CPU time, which does not count the time of other processes that
     share the core.
     """
 
-    def __init__(self, device: torch.device, clock: Clock) -> None:
+    def __init__(self, device: torch.device, clock: Clock, *, trains: bool) -> None:
         self._synchronize = clock.synchronize
-        self._network = nn.Sequential(*(_Layer(device) for _ in range(LAYERS)))
+        self._trains = trains
+        layers = TRAINED_LAYERS if trains else EVALUATED_LAYERS
+        self._network = nn.Sequential(*(_Layer(device) for _ in range(layers)))
         self._batch = torch.ones(4, WIDTH, device=device)
 
     def warm_up(self) -> None:
@@ -56,6 +60,10 @@ class HostReference:
         return (time.process_time_ns() - began_ns) / 1e9
 
     def _work(self) -> None:
+        if not self._trains:
+            with torch.no_grad():
+                self._network(self._batch)
+            return
         self._network(self._batch).sum().backward()
         for parameter in self._network.parameters():
             parameter.grad = None

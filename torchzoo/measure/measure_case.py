@@ -408,7 +408,7 @@ def _time_in_turns(
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]
     collect = partial(ranks.everywhere, CaseRank.collect)
-    reference = HostReference(ranks.own.device, clock)
+    reference = HostReference(ranks.own.device, clock, trains=ranks.own.case.mode is Mode.TRAIN)
     reference.warm_up()
     with stages.part("latency"):
         latency = measure_latency(
