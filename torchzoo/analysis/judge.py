@@ -341,13 +341,19 @@ def _with_causes(finding: Finding, findings: Sequence[Finding]) -> Finding:
     if finding.metric not in (Metric.LATENCY, Metric.OVER_EAGER) or not finding.is_notable:
         return finding
     moved = [
-        f"{one.metric.replace('_', ' ')} {one.ratio.value - 1:+.1%}"
-        for one in findings
-        if one.case == finding.case and one.metric in REPRODUCIBLE and one.is_notable
+        _moved(one) for one in findings if one.case == finding.case and one.metric in REPRODUCIBLE and one.is_notable
     ]
     if not moved:
         return finding
     return msgspec.structs.replace(finding, remark="; ".join(filter(None, [finding.remark, *moved])))
+
+
+def _moved(finding: Finding) -> str:
+    """`host time +12.0%` or `operators 212 to 236`."""
+    name = finding.metric.replace("_", " ")
+    if finding.metric in COUNTS:
+        return f"{name} {finding.base:,.0f} to {finding.candidate:,.0f}"
+    return f"{name} {finding.ratio.value - 1:+.1%}"
 
 
 # --- memory and counts ---
