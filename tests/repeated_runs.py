@@ -41,7 +41,8 @@ def on_host(speed: float, work: float = 1.0, **changes: Any) -> list[Record]:
             Block(
                 variant="eager",
                 samples_s=(0.010 * work * of_process,),
-                cpu_s=0.009 * work * of_process * (1 + turn / 1000),
+                issued_s=0.0098 * work * of_process,
+                cpu_s=0.0098 * work * of_process * (1 + turn / 1000),
                 reference_s=0.001 * of_process,
             )
             for turn in range(12)

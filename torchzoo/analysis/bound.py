@@ -8,8 +8,11 @@ device, in seconds of a reference host. Its unit is a fixed work that is timed b
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
+
+import msgspec
 
 from torchzoo import stats
 from torchzoo.record import Measured
@@ -21,6 +24,9 @@ DEVICE_SHARE, HOST_SHARE = 0.9, 0.5
 #: step's time, and else by the host.
 HANDED_OVER_BY = 0.5
 
+
+#: A step is driven by the host if it returns after more than this share of its time.
+DRIVEN = 0.95
 
 #: The reference host takes the reference work in this time.
 REFERENCE_HOST_S = 1e-3
@@ -62,21 +68,42 @@ def host_times_s(measured: Measured, variant: str) -> list[float]:
     ]
 
 
-def step_time_on_s(host: float, *, latency_s: float, device_s: float, host_s: float, now: float) -> float:
-    """Return the time of a step on another host, by a model.
+class StepModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What T of a step is made of, to tell T on a host of another speed."""
 
-    The device's work stays. The time in which the device waits grows with the host's speed. The step can't take less
-    than the host's work.
+    device_s: float  # D
+    host_s: float  # H, in seconds of the reference host
+    idle_s: float  # in which the device does not work, in seconds of the reference host
+    rest_s: float  # after the step has returned, and in waits for the device before that
+    is_driven: bool  # whether the host is at work for nearly the whole step
 
-    Args:
-        host: how many times as long as the reference host the other one takes.
-        latency_s: T on this host.
-        device_s: D.
-        host_s: H, in seconds of the reference host.
-        now: how many times as long as the reference host this one takes.
-    """
-    waiting_s = max(0.0, latency_s - device_s)
-    return max(latency_s - waiting_s + waiting_s * host / now, host_s * host)
+    def step_s(self, host: float) -> float:
+        """Return T on a host that takes `host` times as long as the reference host.
+
+        A step that the host drives takes the host's work and the rest, but never less than the device's work. In others
+        the device's work stays, and the time in which the device waits grows with the host.
+        """
+        if self.is_driven:
+            return max(self.host_s * host + self.rest_s, self.device_s)
+        return max(self.device_s + self.idle_s * host, self.host_s * host)
+
+
+def step_model(measured: Measured, variant: str) -> StepModel | None:
+    """Return the model of a variant's step; None if D or H is not known."""
+    device_s, hosts_s = measured.variants[variant].device_active_s, host_times_s(measured, variant)
+    blocks = [one for one in measured.blocks if one.variant == variant and one.reference_s and one.issued_s is not None]
+    if device_s is None or not hosts_s or not blocks:
+        return None
+    latency_s, issued_s = stats.latency_s(blocks, variant).value, median(one.issued_s or 0.0 for one in blocks)
+    share = measured.variants[variant].issuing_share
+    waits_s = [(fmean(one.samples_s) - device_s) / (one.reference_s or math.inf) * REFERENCE_HOST_S for one in blocks]
+    return StepModel(
+        device_s=min(device_s, latency_s),
+        host_s=median(hosts_s),
+        idle_s=max(0.0, median(waits_s)),
+        rest_s=latency_s - issued_s * (1.0 if share is None else share),
+        is_driven=issued_s > DRIVEN * latency_s,
+    )
 
 
 def case_bound(processes: Sequence[Measured]) -> Bound | None:

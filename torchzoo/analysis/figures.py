@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bound import REFERENCE_HOST_S, device_share, host_times_s, step_time_on_s
+from torchzoo.analysis.bound import REFERENCE_HOST_S, StepModel, device_share, host_times_s, step_model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Block, Measured, Memory, Record, VariantResult
 from torchzoo.settings import CacheMode
 from torchzoo.stats import Estimate, Shares
@@ -32,6 +32,7 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
     device_share: float | None  # share of a synchronised step's time in which the device works; None: not known
     issued_s: float | None  # time until a synchronised step returns to the host; None: not known
     host_s: Estimate | None = None  # H: the host's work for a step, in seconds of the reference host; None: not known
+    model: StepModel | None = None  # of T on other hosts; None: not known
     host_speed: float | None = None  # how many times as long as the reference host this one takes; None: not known
 
     def latency_on(self, host: float) -> Estimate | None:
@@ -39,17 +40,9 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
 
         None if the model lacks a figure. The interval is that of the measured time, in proportion.
         """
-        if self.raw.device_active_s is None or self.host_s is None or self.host_speed is None:
+        if self.model is None:
             return None
-        latency = self.latency_s
-        there_s = step_time_on_s(
-            host,
-            latency_s=latency.value,
-            device_s=self.raw.device_active_s,
-            host_s=self.host_s.value,
-            now=self.host_speed,
-        )
-        return stats.scaled(latency, there_s / latency.value)
+        return stats.scaled(self.latency_s, self.model.step_s(host) / self.latency_s.value)
 
     @property
     def shares(self) -> Shares | None:
@@ -222,6 +215,7 @@ def _variant_figures(measured: Measured, variant: str) -> VariantFigures:
         device_share=device_share(measured, variant),
         issued_s=median(issued_s) if issued_s else None,
         host_s=stats.median_estimate(host_s) if host_s else None,
+        model=step_model(measured, variant),
         host_speed=_speed([measured]),
         raw=result,
     )
@@ -238,6 +232,7 @@ def _over_all(each: Sequence[CaseFigures], variant: str, middle: VariantFigures)
         device_share=middle.device_share,
         issued_s=middle.issued_s,
         host_s=stats.processes_estimate(hosts_s) if all(hosts_s) else None,
+        model=middle.model,
         host_speed=middle.host_speed,
         raw=middle.raw,
     )
