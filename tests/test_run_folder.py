@@ -191,7 +191,7 @@ from pathlib import Path
 for name in {NOT_NEEDED}:
     sys.modules[name] = None  # to import it is an error from here on
 from torchzoo.commands import report
-arguments = {{"format": "table", "output": None, "sort": None, "worst": None, "best": None, "noise": False}}
+arguments = {{"format": "table", "output": None, "sort": None, "worst": None, "best": None, "noise": False, "host": None}}
 report.run(argparse.Namespace(paths=[Path(sys.argv[1])], **arguments))
 """
 

@@ -18,6 +18,8 @@ from torchzoo.measure.clock import DeviceClock
 class BusyDevice:
     """Another process uses it until `busy_s`: every second probe then takes 2 ms. Other probes take 20 µs."""
 
+    is_asynchronous = True
+
     def __init__(self, busy_s: float, jitter_every: int = 0) -> None:
         self.busy_s = busy_s
         self.jitter_every = jitter_every

@@ -20,6 +20,7 @@ from torchzoo import cli
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.machine.differences import machine_kind
 from torchzoo.record import Skipped
+from torchzoo.settings import Settings
 from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.studies import study
 from torchzoo.zoo.catalog import find_models
@@ -81,9 +82,8 @@ def test_an_interrupted_study_says_how_to_go_on_although_it_is_quiet(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    experiment = SimpleNamespace(
-        workers=nullcontext(), run=interrupted, lanes=(), manifest=SimpleNamespace(cases=()), done=()
-    )
+    manifest = SimpleNamespace(cases=(), settings=Settings())
+    experiment = SimpleNamespace(workers=nullcontext(), run=interrupted, lanes=(), manifest=manifest, done=(), left=())
     monkeypatch.setattr("torchzoo.commands.study.ready", lambda *_: experiment)
     assert cli.main(["study", "paper_breakdown", "alexnet", "-q", "-o", str(tmp_path)]) == 130
     path = tmp_path / "paper_breakdown"
