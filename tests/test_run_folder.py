@@ -191,7 +191,8 @@ from pathlib import Path
 for name in {NOT_NEEDED}:
     sys.modules[name] = None  # to import it is an error from here on
 from torchzoo.commands import report
-arguments = {{"format": "table", "output": None, "sort": None, "worst": None, "best": None, "noise": False, "host": None}}
+arguments = {{"format": "table", "noise": False}}
+arguments |= dict.fromkeys(("output", "sort", "worst", "best", "host"))
 report.run(argparse.Namespace(paths=[Path(sys.argv[1])], **arguments))
 """
 
