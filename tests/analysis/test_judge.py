@@ -337,9 +337,16 @@ def with_counts(operators: int, device_s: float | None = None, step_s: float = 0
         (1000, 1010, Verdict.MORE),
     ],
 )
-def test_one_process_a_side_shows_that_a_step_asks_more_of_the_host(base: int, candidate: int, found: Verdict) -> None:
-    assert verdict([with_counts(base)], [with_counts(candidate)], metric=Metric.OPERATORS) is found
-    assert verdict([with_counts(base)], [with_counts(candidate)], metric=Metric.LAUNCHES) is Verdict.SAME
+def test_four_processes_a_side_show_that_a_step_asks_more_of_the_host(
+    base: int, candidate: int, found: Verdict
+) -> None:
+    sides = [[with_counts(count, repeat=repeat) for repeat in range(4)] for count in (base, candidate)]
+    assert verdict(*sides, metric=Metric.OPERATORS) is found
+    assert verdict(*sides, metric=Metric.LAUNCHES) is Verdict.SAME
+
+
+def test_counts_of_one_process_may_be_those_of_another_program() -> None:
+    assert verdict([with_counts(212)], [with_counts(236)], metric=Metric.OPERATORS) is Verdict.INCONCLUSIVE
 
 
 def test_the_devices_time_is_judged_on_unlike_hosts_and_says_why_a_step_is_slower() -> None:
