@@ -21,7 +21,7 @@ TRAINED_LAYERS, EVALUATED_LAYERS = 6, 18
 WIDTH = 16
 WARM_UP = 5
 #: After a block of steps the work is taken for at most this share of the block's time, and so many times; once anyway.
-SHARE, MOST_TIMES = 0.15, 15
+SHARE, MOST_TIMES = 0.2, 15
 
 
 class HostReference:
