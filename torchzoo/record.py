@@ -171,8 +171,8 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of one variant, each timed with the device synchronised before and after.
 
     `issued_s` is the median time in the block until a step returns, after which the host waits for the device.
-    `cpu_s` is the CPU time of this process until a step returns, and `reference_s` that of the host's reference work
-    right after the block (`torchzoo.measure.host_reference`). None: not known.
+    `cpu_s` is the CPU time of the threads that issue a step until it returns, and `reference_s` that of the host's
+    reference work right after the block (`torchzoo.measure.host_reference`). None: not known.
     """
 
     variant: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import psutil
@@ -78,6 +79,15 @@ class PatientClock(DeviceClock):
             if waited_s > LEAST_WAIT_S:
                 time.sleep(min(0.01, waited_s / 20))
         super().synchronize()
+
+
+def issuing_clock(clock: Clock) -> Callable[[], int]:
+    """Return the CPU clock of the threads that issue a step, in nanoseconds.
+
+    On an accelerator these are Python's and autograd's, so that of the process is read. On the CPU Python's thread does
+    both, and the threads that compute with it spin after their work, so only its own is read.
+    """
+    return time.process_time_ns if clock.is_asynchronous else time.thread_time_ns
 
 
 def cpu_time_s() -> float:

@@ -7,17 +7,16 @@ time: calls of modules, operators, launches, and in training autograd with its t
 
 from __future__ import annotations
 
-import time
 from statistics import median
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchzoo.measure.clock import Clock
+from torchzoo.measure.clock import Clock, issuing_clock
 
-#: Forward and backward of so many layers take about as long as forward of so many without autograd.
-TRAINED_LAYERS, EVALUATED_LAYERS = 6, 18
+#: By whether the step trains, on an accelerator and on the CPU: so many layers take a host about a millisecond.
+LAYERS = {True: (6, 12), False: (18, 60)}
 WIDTH = 16
 WARM_UP = 5
 #: After a block of steps the work is taken for at most this share of the block's time, and so many times; once anyway.
@@ -27,15 +26,15 @@ SHARE, MOST_TIMES = 0.2, 15
 class HostReference:
     """The reference work on a device, for steps that train or that do not.
 
-    Like the host's part of a step it is measured as CPU time, which does not count the time of other processes that
-    share the core.
+    Like the host's part of a step it is measured as CPU time of the threads that issue it (`issuing_clock`), which does
+    not count the time of other processes that share the core.
     """
 
     def __init__(self, device: torch.device, clock: Clock, *, trains: bool) -> None:
-        self._synchronize = clock.synchronize
+        self._synchronize, self._now_ns = clock.synchronize, issuing_clock(clock)
         self._trains = trains
-        layers = TRAINED_LAYERS if trains else EVALUATED_LAYERS
-        self._network = nn.Sequential(*(_Layer(device) for _ in range(layers)))
+        layers = LAYERS[trains][0 if clock.is_asynchronous else 1]
+        self._network = nn.Sequential(*(_Layer(device, normalizes=clock.is_asynchronous) for _ in range(layers)))
         self._batch = torch.ones(4, WIDTH, device=device)
 
     def warm_up(self) -> None:
@@ -44,7 +43,7 @@ class HostReference:
             self._work()
 
     def take_s(self, beside_s: float = 0.0) -> float:
-        """Return the CPU time of this process until a call of the work returned.
+        """Return the CPU time until a call of the work returned, in seconds.
 
         After a block of `beside_s` the work is taken as often as `SHARE` of that time allows, and the median counts.
         """
@@ -55,9 +54,9 @@ class HostReference:
 
     def _once_s(self) -> float:
         self._synchronize()
-        began_ns = time.process_time_ns()
+        began_ns = self._now_ns()
         self._work()
-        return (time.process_time_ns() - began_ns) / 1e9
+        return (self._now_ns() - began_ns) / 1e9
 
     def _work(self) -> None:
         if not self._trains:
@@ -70,12 +69,17 @@ class HostReference:
 
 
 class _Layer(nn.Module):
-    """Weights are constants, since random numbers would move the model's."""
+    """Weights are constants, since random numbers would move the model's.
 
-    def __init__(self, device: torch.device) -> None:
+    On the CPU nothing is normalised: that operator wakes all threads, and waits for them on busy cores.
+    """
+
+    def __init__(self, device: torch.device, *, normalizes: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.full((WIDTH, WIDTH), 1 / WIDTH, device=device))
         self.bias = nn.Parameter(torch.zeros(WIDTH, device=device))
+        self.normalizes = normalizes
 
     def forward(self, batch: Tensor) -> Tensor:
-        return functional.gelu(functional.layer_norm(functional.linear(batch, self.weight, self.bias), (WIDTH,)))
+        batch = functional.linear(batch, self.weight, self.bias)
+        return functional.gelu(functional.layer_norm(batch, (WIDTH,)) if self.normalizes else batch)

@@ -8,11 +8,10 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from time import process_time_ns
 from typing import Any, NamedTuple
 
 from torchzoo import stats
-from torchzoo.measure.clock import Clock, DeviceClock
+from torchzoo.measure.clock import Clock, DeviceClock, issuing_clock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.variant import Variant
 from torchzoo.record import BackToBack, Block, StopReason
@@ -85,8 +84,8 @@ def quiet_python() -> Iterator[None]:
 class TimedStep(NamedTuple):
     """The seconds until a step returned, and until the device had done its work.
 
-    `cpu_s` is the CPU time of this process until the step returned; 0 on the CPU, since reading its clock takes a
-    microsecond, which only an accelerator hides.
+    `cpu_s` is the CPU time of the threads that issue the step until it returned. On the CPU it is 0, since reading its
+    clock takes a microsecond, which only an accelerator hides.
     """
 
     issued_s: float
@@ -96,7 +95,7 @@ class TimedStep(NamedTuple):
 
 def timed_step(step: Callable[[], Any], clock: Clock) -> TimedStep:
     """Measure the wall time of one step, with the device synchronised before and after the step."""
-    cpu_now = process_time_ns if clock.is_asynchronous else _no_time
+    cpu_now = issuing_clock(clock) if clock.is_asynchronous else _no_time
     clock.synchronize()
     cpu_before = cpu_now()
     start = clock.now_ns()
@@ -349,9 +348,10 @@ def _one_round(
     blocks = []
     for variant in turns:
         variant.select()
-        cpu_before = process_time_ns()
+        cpu_now = issuing_clock(clock)
+        cpu_before = cpu_now()
         steps = [timed_step(variant.step, clock) for _ in range(steps_per_block[variant.name])]
-        whole_cpu_s = (process_time_ns() - cpu_before) / 1e9
+        whole_cpu_s = (cpu_now() - cpu_before) / 1e9
         issued_s = round(median(step.issued_s for step in steps), 9)
         cpu_s = median(step.cpu_s for step in steps) if clock.is_asynchronous else whole_cpu_s / len(steps)
         samples_s = tuple(step.took_s for step in steps)
