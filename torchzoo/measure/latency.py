@@ -256,13 +256,13 @@ def measure_latency(
     The gate checks the host after each block, and after a pause. If a check finds the host slow, the whole round is set
     aside, the gate waits, steps are taken until they are steady on the cores that it chose, and the round is measured
     again. Measured times do not decide on it, and both variants of a round are set aside together, so the rule favours
-    neither. These rounds and waits may take the case's share of a budget, else `limit_s`. After that all rounds count,
-    with those that were set aside.
+    neither. These rounds and waits may take half of the case's share of a budget, else `limit_s`. After that all rounds
+    count, with those that were set aside.
 
     `limit_s` is the most time that the rounds may take, where a run's budget gives the case less than the settings.
     """
     limit_s = settings.time_limit_s if limit_s is None else limit_s
-    most_lost_s = limit_s if settings.share_s is None else min(limit_s, settings.share_s)
+    most_lost_s = limit_s if settings.share_s is None else min(limit_s, settings.share_s / 2)
     rounds: list[_Round] = []
     orders = _rounds_of(variants, has_slow_steps=max(steps_per_block.values()) == 1)
     rule = _Rule(variants, steps_per_block, settings, limit_s)

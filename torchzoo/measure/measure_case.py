@@ -34,7 +34,7 @@ from torchzoo.measure.compilation import (
 )
 from torchzoo.measure.finite import NotFinite, loss_scale, why_not_measured
 from torchzoo.measure.global_state import keeping_state
-from torchzoo.measure.host import MATTERS, HostGate
+from torchzoo.measure.host import MATTERS, WAIT_S, HostGate
 from torchzoo.measure.host_reference import HostReference
 from torchzoo.measure.latency import (
     HOST_SHARE_STEPS,
@@ -399,7 +399,7 @@ def _time_in_turns(
         waits = [found for found in ranks.everywhere(CaseRank.wait_for_device) if found is not None]
         if clock.is_asynchronous:
             gate.matters = max(_host_shares(runs, clock)) > MATTERS
-        gate.wait()
+        gate.wait(WAIT_S if settings.share_s is None else min(WAIT_S, settings.share_s / 2))
     with stages.part("steady"):
         for run in runs:  # after the wait, which moves all threads to other cores
             steps, run.step_s = step_until_steady(run.variant, clock)
