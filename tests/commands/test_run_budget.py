@@ -47,6 +47,7 @@ def test_a_wrong_budget_is_refused_in_a_line() -> None:
     assert done.stderr.splitlines()[-1].count("'15 minutes'") == 1
 
 
+@pytest.mark.slow
 def test_a_run_shares_its_budget_and_goes_on_with_the_same_shares(tmp_path: Path) -> None:
     path, zoo = tmp_path / "run", tmp_path / "zoo"
     for name in ("one", "two"):
