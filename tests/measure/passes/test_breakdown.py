@@ -133,6 +133,7 @@ def test_the_host_issues_while_it_does_not_wait_for_the_device(monkeypatch: pyte
     monkeypatch.setattr(CpuDevice, "launch_calls", ("cudaLaunch",))
     events = [
         FakeEvent("cudaStreamSynchronize", 1, 3),
+        FakeEvent("cudaStreamSynchronize", 2, 3),  # in another thread, at the same time
         *(FakeEvent("cudaLaunchKernel", n, n + 0.01) for n in (3, 3.5, 4)),
         FakeEvent("cudaLaunchKernel", 5, 9.01),
         FakeEvent("cudaStreamSynchronize", 10, 12),  # after the step has returned

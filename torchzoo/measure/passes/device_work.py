@@ -22,6 +22,7 @@ from torchzoo.measure.passes.profiling import (
     activities_of,
     profile_steps,
     profiler_activity,
+    union,
     within,
 )
 
@@ -88,7 +89,7 @@ def device_work(activities: Sequence[Activity], spans: Sequence[Span]) -> Device
 
 
 def _issuing_share(profiled: Profiled, events: Sequence[Any], device: torch.device) -> float | None:
-    waits = sorted(_waits(events, device))
+    waits = union(_waits(events, device))  # threads may wait at the same time
     shares = []
     for (begin_ns, _), returned_ns in zip(profiled.spans, profiled.returned_ns, strict=True):
         if returned_ns > begin_ns:
