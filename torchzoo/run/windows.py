@@ -25,10 +25,10 @@ from torchzoo.settings import Stage
 
 #: With several lanes, an epoch waits until each of them has so many cases ready: cores rest while lanes measure, and
 #: a lane rests when it has measured its cases and another one has not.
-READY_PER_LANE = 2
+READY_PER_LANE = 3
 #: It waits no longer than this for the others, from when a case is ready, and from the end of the epoch before: what
 #: an epoch leaves on one lane is not measured alone at once.
-PATIENCE_S = 15.0
+PATIENCE_S = 40.0
 #: A worker that has not begun to measure so long after its window opened never will.
 ANSWER_TO_OPENING_S = 30.0
 
