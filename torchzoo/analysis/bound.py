@@ -59,7 +59,7 @@ def bound_of(measured: Measured, variant: str) -> Bound | None:
 
 
 def host_times_s(measured: Measured, variant: str) -> list[float]:
-    """Return H by block of the variant; empty if it is not known, as on the CPU."""
+    """Return H by block of the variant; empty if it is not known."""
     share = measured.variants[variant].issuing_share
     return [
         block.cpu_s * (1.0 if share is None else share) / block.reference_s * REFERENCE_HOST_S

@@ -141,7 +141,7 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
         """The host's work for a step, candidate over eager. None if either is not known."""
         if self.candidate is None or self.candidate.host_s is None or self.eager.host_s is None:
             return None
-        return self.candidate.host_s.value / self.eager.host_s.value if self.eager.host_s.value else None
+        return self.candidate.host_s.value / self.eager.host_s.value
 
     def speedup_on(self, host: float) -> Estimate | None:
         """Return the speedup on a host that takes `host` times as long as the reference host, by the model."""

@@ -70,7 +70,7 @@ SPEED_FIGURES = ("cases_per_minute", "window_share", "cpu_s_per_case")
 
 
 class RunConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs must share, besides the kind of machine, so that their speeds can be compared."""
+    """The plan, settings and resources of a run. Speeds are compared between runs that share them and the machine."""
 
     plan: str  # a digest of the cases
     cases: int

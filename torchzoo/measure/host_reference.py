@@ -1,6 +1,6 @@
 """A fixed work of the host, timed beside a model's steps: the unit of the host's part of a step.
 
-What the host does for a step takes as many times as long on another host as this work does, within some percent
+If another host takes twice as long for this work, it takes about twice as long for its part of a step, too
 (`benchmarks/host_reference.py` compares such works). The work is a step of a network so small that computing takes no
 time: calls of modules, operators, launches, and in training autograd with its thread.
 """

@@ -53,7 +53,7 @@ def share_s(
 
 
 class LaneBudgets:
-    """What is left of the budget on each lane. Without a share in the settings there is no budget.
+    """The seconds of the budget that each lane has left. Without a share in the settings there is no budget.
 
     Each window adds a share, and its blocks take away what they took. Beyond its share, a case may use half of what is
     left. A lane begins with one share more, so that its first cases, too, can go beyond theirs.

@@ -71,7 +71,7 @@ MEASURING = "torchzoo.measure.measure_case"
 
 
 def to_preload(models: Models, chosen_backends: Iterable[Backend]) -> list[str]:
-    """What the server imports: what the folders of the chosen models import, the compilers, and what measures."""
+    """Return the modules that the server imports: those of the chosen models, the compilers, and `MEASURING`."""
     libraries = [name for spec in readable(models) for name in library_imports(spec)]
     compilers = [name for backend in chosen_backends for name in backends.info(backend.name).preload]
     return list(dict.fromkeys([*libraries, *compilers, MEASURING]))
